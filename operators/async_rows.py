@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -27,12 +28,14 @@ from clonos_py.model.record import Record, record_type
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, decode_each, encode
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.user_metrics import MetricDefinition
 from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.keyed_chunks import grouped_schema, stored
 from clonos_py.operators.opening import close, opened
 from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind, misfit_of, truth_of
 from clonos_py.services.async_context import SLEEP, AnswerHistory, AsyncContext, Awaited
 from clonos_py.services.keys import Origin, origin_of
+from clonos_py.services.metrics import FunctionMetrics
 
 _STATE_COLUMN = hidden("state")
 
@@ -59,6 +62,14 @@ class _Row:
         self.history = AnswerHistory(note.answers)
         self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.results: list[Any] = []
+        self.measured: list[tuple[MetricDefinition, float]] = []
+        """What its function has given to metrics. It counts when the row is done: a restore calls the function again
+        from its beginning."""
+        self.is_counted = False
+        """Whether the row was done, and so counted, before the restore."""
+
+    def measure(self, definition: MetricDefinition, amount: float) -> None:
+        self.measured.append((definition, amount))
 
 
 class MapAsyncRows(Operator):
@@ -82,6 +93,7 @@ class MapAsyncRows(Operator):
         super().open(ctx, out)
         self._fn = opened(self._fn, ctx)
         self._failures = RowFailures(ctx, self._catch)
+        self._metrics = FunctionMetrics(ctx.measure)
         self._clear()
 
     def _clear(self) -> None:
@@ -177,9 +189,13 @@ class MapAsyncRows(Operator):
                 note.deadline_us = self.ctx.time.now() + self._waiting.timeout_us
         if note.deadline_us is not None:
             self._set_alarm(note.deadline_us, row)
-        context = {"ctx": AsyncContext(self.ctx, note.origin, row.history)} if self._wants_ctx else {}
+        context = {"ctx": self._context_of(row)} if self._wants_ctx else {}
         row.coroutine = _collected(self._fn(row.record, **context))
         self._resume(row)
+
+    def _context_of(self, row: _Row) -> AsyncContext:
+        metrics = partial(self._metrics.collecting, row.measure)
+        return AsyncContext(self.ctx, row.note.origin, row.history, metrics)
 
     def _resume(self, row: _Row, value: Any = None, error: str | None = None) -> None:
         """Runs the row's coroutine until it awaits an answer that is not in its history."""
@@ -238,6 +254,8 @@ class MapAsyncRows(Operator):
         for at in (row.note.deadline_us, row.note.wake_us):
             if at is not None:
                 self._clear_alarm(at, row)
+        for definition, amount in () if row.is_counted else row.measured:
+            self.ctx.measure(definition, amount)
         row.note.done, row.coroutine = True, None
 
     def _set_alarm(self, at: int, row: _Row) -> None:
@@ -348,6 +366,7 @@ class MapAsyncRows(Operator):
     def _restart(self, row: _Row) -> None:
         """Restarts a row's coroutine. With the same answers it must reach the same ``await``, or its end, as before."""
         was_done, row.note.done = row.note.done, False
+        row.is_counted = was_done
         self._begin(row)
         if row.note.done != was_done or row.history.repeating or row.note.number not in self._rows:
             raise DivergenceError(

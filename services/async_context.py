@@ -19,6 +19,7 @@ from clonos_py.model.times import Duration, micros
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.http import HTTP, TRANSIENT, ContentOptions, Options, Response, attempts, response
 from clonos_py.services.keys import Origin
+from clonos_py.services.metrics import FunctionMetrics
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,9 +70,12 @@ class AnswerHistory:
 class AsyncContext:
     """The ``ctx`` of one row."""
 
-    def __init__(self, ctx: OperatorContext, origin: Origin, history: AnswerHistory) -> None:
-        """``origin``: the origin of the row, from which idempotency keys are made (D16)."""
-        self._ctx, self._origin, self._history = ctx, origin, history
+    def __init__(
+        self, ctx: OperatorContext, origin: Origin, history: AnswerHistory, metrics: Callable[[], FunctionMetrics]
+    ) -> None:
+        """``origin``: the origin of the row, from which idempotency keys are made (D16). ``metrics``: returns those of
+        the operator, for this row."""
+        self._ctx, self._origin, self._history, self._metrics = ctx, origin, history, metrics
         self._random: random.Random | None = None
         self._calls = 0
         self.http = AsyncHttp(self._next_call)
@@ -83,6 +87,11 @@ class AsyncContext:
         if self._random is None:
             self._random = random.Random(self._history.ask(lambda: self._ctx.random.getrandbits(64)))
         return self._random
+
+    @property
+    def metrics(self) -> FunctionMetrics:
+        """Counters, gauges and histograms. What the row gives them counts when the row is done."""
+        return self._metrics()
 
     @property
     def frame(self) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from clonos_py.services.asking import ask
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.http import Http
 from clonos_py.services.keys import origin_of
+from clonos_py.services.metrics import FunctionMetrics
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +30,7 @@ class Context:
         self._calls_frame = (0, 0)
         self._calls = 0
         self.http = Http(ctx, self._next_call)
+        self.metrics = FunctionMetrics(ctx.measure)
 
     def at_row(self, row: int, event_time: int | None = None) -> None:
         """For the operator: sets the current row of the frame (-1: none, a timer) and the event time for user code."""

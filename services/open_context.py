@@ -33,4 +33,8 @@ class OpenContext:
                 )
             if name in _OF_ROWS:
                 raise UserCodeError(f"there is no ctx.{name} in open: no row is being processed")
+            if name == "metrics":
+                raise UserCodeError(
+                    "there is no ctx.metrics in open: a replacement calls open again and would count it"
+                )
             raise AttributeError(f"OpenContext has no attribute {name!r}")

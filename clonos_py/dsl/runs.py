@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # clonos stop needs only the time
     from clonos_py.dsl.callsite import CallSite
     from clonos_py.dsl.outputs import OutputPort
     from clonos_py.model.plan import PhysicalPlan
+    from clonos_py.model.user_metrics import UserMetric
 
 _RUNNER = "clonos_py.runtime.from_python"
 
@@ -44,6 +45,13 @@ class JobHandle(Protocol):
     def counters(self) -> Mapping[str, int]:
         """Totals over all tasks, at most a quarter of a second old: ``TASK.rows_in``, ``TASK.rows_out``, and the
         operators' own counters, such as ``OPERATOR.late_rows``. Empty until the first task has reported."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[int, UserMetric]]:
+        """What functions have given to ``ctx.metrics``, at most a quarter of a second old: by ``OPERATOR.NAME``, then
+        by number of the task. ``value`` is the total of a counter, the last number of a gauge, the sum of a histogram.
+        """
         ...
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from clonos_py.job.counted_before import counted_before
 from clonos_py.job.reopening import ended_tasks, ended_vertices, reopened
 from clonos_py.job.state_mapping import at_the_end, definitions_of, kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
@@ -123,7 +124,7 @@ class CompletedCheckpoint:
 
     def restart(self, task: TaskId) -> Restore:
         """The restart point of a task. At another parallelism, or if operators were added or removed, the task gets the
-        snapshots of all former instances."""
+        snapshots of all former instances, and a share of what they have counted."""
         manifest = self.manifest
         if manifest is None:
             return Restore(0)
@@ -145,7 +146,10 @@ class CompletedCheckpoint:
                 for name, named in handle.committables.items():
                     if name in names:
                         committables.setdefault(name, []).extend(named)
-        return Restore(manifest.checkpoint, operators, None, committables, closed=self._closed)
+        counts, metrics = counted_before(manifest, names, task, vertex.parallelism)
+        return Restore(
+            manifest.checkpoint, operators, None, committables, closed=self._closed, counts=counts, metrics=metrics
+        )
 
 
 def _resumed(manifest: Manifest, run: str) -> tuple[int, int, int] | None:

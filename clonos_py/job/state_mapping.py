@@ -12,6 +12,7 @@ import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -20,9 +21,11 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.state_definitions import StateDefinition, differences
+from clonos_py.model.user_metrics import operator_and_name
 from clonos_py.process.contract import ORDER_TABLE
 from clonos_py.process.progress import progress_of
 
+T = TypeVar("T")
 SOURCE, SINK = "source", "sink"
 
 
@@ -198,7 +201,7 @@ def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[
     def with_names(task: TaskHandle) -> TaskHandle:
         return msgspec.structs.replace(
             task,
-            progress=_progress_without_rebuild(task, names),
+            progress=_progress_of(task, names),
             task=TaskId(vertex_of.get(task.task.vertex, task.task.vertex), task.task.index),
             operators={names[name]: handle for name, handle in task.operators.items() if name in names},
             committables={names[name]: named for name, named in task.committables.items() if name in names},
@@ -217,18 +220,29 @@ def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[
     )
 
 
-def _progress_without_rebuild(task: TaskHandle, names: Collection[str]) -> bytes:
-    """The progress of a task of which only the operators ``names`` keep their state. If the one is missing whose state
-    is saved in parts, no input before the snapshot comes again (E15): that would count as new input. A progress that
-    cannot be read stays: the task that restores it reports that."""
+def _progress_of(task: TaskHandle, names: Mapping[str, str]) -> bytes:
+    """The progress of a task of which only the operators ``names`` keep their state, by old name. If the one is missing
+    whose state is saved in parts, no input before the snapshot comes again (E15): that would count as new input. What
+    operators have counted goes to their new names. A progress that cannot be read stays: the task that restores it
+    reports that."""
     lost = (handle for name, handle in task.operators.items() if name not in names)
-    if not any(ORDER_TABLE in handle.tables for handle in lost):
+    without_rebuild = any(ORDER_TABLE in handle.tables for handle in lost)
+    if not without_rebuild and all(old == new for old, new in names.items()):
         return task.progress
     try:
         progress = progress_of(task)
     except msgspec.MsgspecError:
         return task.progress
-    return msgspec.msgpack.encode(msgspec.structs.replace(progress, rebuild_taken=progress.taken, rebuild=[]))
+    if without_rebuild:
+        progress = msgspec.structs.replace(progress, rebuild_taken=progress.taken, rebuild=[])
+    counts, metrics = _under(names, progress.counts), _under(names, progress.metrics)
+    return msgspec.msgpack.encode(msgspec.structs.replace(progress, counts=counts, metrics=metrics))
+
+
+def _under(names: Mapping[str, str], counted: Mapping[str, T]) -> dict[str, T]:
+    """What is counted by ``operator.name``, under the operators' new names."""
+    parts = ((*operator_and_name(key), value) for key, value in counted.items())
+    return {f"{names.get(operator, operator)}.{name}": value for operator, name, value in parts}
 
 
 def _complaint(manifest: Manifest, plan: PhysicalPlan, unmapped: Collection[str]) -> str:

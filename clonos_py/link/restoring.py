@@ -178,7 +178,10 @@ class Restoring:
         for output in self._outputs:
             next_seq = progress.outputs[output.index] if progress else 0
             output.restore(next_seq, self._frames.of(output, next_seq, event))
-        state = RestoreState(restore.checkpoint, event.operators, progress, ahead, restore.closed)
+        state = RestoreState(
+            restore.checkpoint, event.operators, progress, ahead, restore.closed, counts=restore.counts,
+            metrics=restore.metrics,
+        )  # fmt: skip
         return io.SendToTask(state)
 
     def _progress_of(self, restore: Restore) -> TaskProgress | None:

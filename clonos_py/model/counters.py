@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from clonos_py.model.state import StateSize
+from clonos_py.model.user_metrics import UserMetric
 
 
 class EventTimesRead(msgspec.Struct, frozen=True):
@@ -83,7 +84,9 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     state: dict[str, StateSize] = {}
     """By operator with state: its size in the last snapshot."""
     counts: dict[str, int] = {}
-    """By ``operator.counter``: counts since the job's first run; users choose these names."""
+    """By ``operator.counter``: counts since the job's first run; users choose the names of operators."""
+    metrics: dict[str, UserMetric] = {}
+    """By ``operator.name``: metrics of users' functions since the job's first run."""
     event_times: list[EventTimesRead] = []
     """Of a source, since the process started; approximate, to a second."""
     latency: dict[int, int] = {}

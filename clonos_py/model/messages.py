@@ -15,6 +15,7 @@ from clonos_py.model.ids import Attempt, ChannelId, LogId, TaskId
 from clonos_py.model.purposes import Purpose
 from clonos_py.model.segments import Incarnation, LogSegment, StableMark
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, StoredFrames, TaskHandle
+from clonos_py.model.user_metrics import UserMetric
 
 
 class Fallback(msgspec.Struct, frozen=True):
@@ -44,6 +45,10 @@ class Restore(msgspec.Struct, frozen=True):
     """The operators that had emitted, in an earlier run, what they emit at the end of all input."""
     fallback: Fallback | None = None
     """None: the task will not go back to an earlier snapshot than this one."""
+    counts: dict[str, int] = {}
+    """Without ``progress``: the counters with which operators go on, by ``operator.counter``."""
+    metrics: dict[str, UserMetric] = {}
+    """Without ``progress``: the metrics with which users' functions go on, by ``operator.name``."""
 
 
 class Peer(msgspec.Struct, frozen=True):

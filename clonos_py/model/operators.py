@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from clonos_py.model.errors import UnreadableCheckpointError
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.user_metrics import MetricDefinition
 
 if TYPE_CHECKING:
     import random
@@ -135,6 +136,10 @@ class OperatorContext(Protocol):
 
     def count(self, metric: str, amount: int) -> None:
         """Adds to a counter that is shown to the user, such as ``late_rows``. Has no effect on results."""
+        ...
+
+    def measure(self, definition: MetricDefinition, amount: float) -> None:
+        """Gives a number to a metric of the user's function. Has no effect on results."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -22,11 +22,13 @@ from rich.text import Text
 
 from clonos_py.model.coordinator_events import Deployed, FunctionHangs
 from clonos_py.model.reports import LogFormat, LogLevel
+from clonos_py.model.user_metrics import MetricKind, UserMetric, operator_and_name, total
 from clonos_py.observe.events import (
     Event,
     FunctionPrinted,
     ImplausibleEventTimes,
     Listener,
+    MetricConflict,
     PlanWarning,
     Progress,
     TargetMissed,
@@ -76,7 +78,7 @@ def watch(
     def listen(at_us: int, event: Event) -> None:
         status.on(at_us, event)
         if not live or isinstance(
-            event, FunctionHangs | ImplausibleEventTimes | TargetMissed | PlanWarning | FunctionPrinted
+            event, FunctionHangs | ImplausibleEventTimes | MetricConflict | TargetMissed | PlanWarning | FunctionPrinted
         ):
             lines(at_us, event)
         elif isinstance(event, Deployed) and level is LogLevel.INFO:
@@ -203,6 +205,8 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
         yield f"  {interval_text(status.interval)}"
     if counted := counts_text(status.progress.counts if status.progress else {}):
         yield f"  counted: {counted}"
+    if measured := metrics_text(status.progress.metrics if status.progress else {}):
+        yield f"  measured: {measured}"
     yield from _listed(status.recoveries, str)
     yield from _listed(status.rollbacks, lambda event: f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
     yield from _listed(status.restarts_without_log, restart_text)
@@ -243,3 +247,23 @@ def counts_text(counts: Mapping[str, int]) -> str:
         for amount, operator, counter in amounts
         if counter != "rows_out"
     )
+
+
+def metrics_text(metrics: Mapping[str, Mapping[int, UserMetric]]) -> str:
+    """Metrics of users' functions as text, such as ``orders 1,234 in enrich``. Of gauges, those of each task."""
+    return ", ".join(
+        f"{name} {_value_text(list(by_task.values()))} in {operator}"
+        for key, by_task in sorted(metrics.items())
+        for operator, name in [operator_and_name(key)]
+    )
+
+
+def _value_text(by_task: Sequence[UserMetric]) -> str:
+    together = total(by_task)
+    if together is None:
+        values = [metric.value for metric in by_task]
+        least, most = (f"{value:,.6g}" for value in (min(values), max(values)))
+        return least if least == most else f"{least} to {most}"
+    if together.kind is MetricKind.COUNTER:
+        return f"{together.value:,.15g}"
+    return f"{together.value / together.count:,.6g} on average of {together.count:,}"

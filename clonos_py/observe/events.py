@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from clonos_py.model.coordinator_events import FirstNewEffect, PublishedEvent, Replayed, StandbyActivated
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
+from clonos_py.model.user_metrics import UserMetric
 
 # ---- how far the run is
 
@@ -65,6 +66,8 @@ class Progress:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Counters of the operators since the job's first run, over all tasks, by ``operator.counter``: late rows, dead
     letters and so on. Replayed rows count once."""
+    metrics: Mapping[str, Mapping[int, UserMetric]] = field(default_factory=dict)
+    """Metrics of users' functions since the job's first run, by ``operator.name`` and by number of the task."""
     frames_at_stake: Mapping[TaskId, int] = field(default_factory=dict)
     """The number of frames that each task has sent since its restart point; for a task without outputs, the frames that
     it has received."""
@@ -137,6 +140,15 @@ class TargetMissed:
     """A task cannot save its state in parts as often as a setting demands. Sent once for each setting and vertex."""
 
     task: TaskId
+    reason: str
+    """The problem and its remedy, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricConflict:
+    """Two operators keep metrics of different kinds under one name. Sent once for each name."""
+
+    name: str
     reason: str
     """The problem and its remedy, as text."""
 
@@ -216,6 +228,7 @@ Event = (
     | Preparing
     | ImplausibleEventTimes
     | TargetMissed
+    | MetricConflict
     | PlanWarning
     | CoordinatorAwaited
     | KillMissed

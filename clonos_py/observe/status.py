@@ -40,6 +40,7 @@ from clonos_py.observe.events import (
     Event,
     ImplausibleEventTimes,
     KillMissed,
+    MetricConflict,
     PlanWarning,
     Preparing,
     Progress,
@@ -247,7 +248,7 @@ def news_text(at_us: int, event: Event) -> str | None:
             return dying_text(event)
         case SpillFailed():
             return unwritten_text(event)
-        case FunctionHangs() | ImplausibleEventTimes() | TargetMissed() | PlanWarning():
+        case FunctionHangs() | ImplausibleEventTimes() | MetricConflict() | TargetMissed() | PlanWarning():
             return event.reason
         case IntervalExceeded():
             return exceeded_text(event)

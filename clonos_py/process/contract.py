@@ -22,6 +22,7 @@ from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.user_metrics import UserMetric
 
 ORDER_TABLE = "footprints.order"
 """Table of the operator whose state is saved in parts. By event since the oldest footprint: the input channel, and the
@@ -124,6 +125,8 @@ class TaskProgress(msgspec.Struct):
     """The inputs there; empty: a restore does not go back."""
     run: str = ""
     """The run that last opened the source, see ``SourceReopened``."""
+    metrics: dict[str, UserMetric] = {}
+    """By ``operator.name``: metrics of users' functions; rows that are replayed count once."""
 
     @property
     def first_inputs(self) -> list[InputProgress]:
@@ -157,6 +160,10 @@ class RestoreState(msgspec.Struct, frozen=True):
     """The number of the feed point that this is; 0: it is a checkpoint."""
     aborted: Sequence[int] = ()
     """Of a feed point: void checkpoints whose barriers may still arrive."""
+    counts: Mapping[str, int] = {}
+    """Without ``progress``: the counters with which operators go on."""
+    metrics: Mapping[str, UserMetric] = {}
+    """Without ``progress``: the metrics with which users' functions go on."""
 
 
 class FeedPosition(msgspec.Struct, frozen=True, array_like=True):
@@ -349,7 +356,9 @@ class Observed(msgspec.Struct, frozen=True):
     replayed: bool = False
     """Whether a predecessor had processed these events, too."""
     counts: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """The current values of all counters of the task's operators; empty if none has changed."""
+    """The current values of all counters of the task's operators. Empty, with ``metrics``, if nothing has changed."""
+    metrics: Mapping[str, UserMetric] = msgspec.field(default_factory=dict)
+    """The current values of all metrics of users' functions."""
     rows_waiting: int | None = None
     """Of a source: see ``Source.rows_waiting``."""
     event_times: Sequence[EventTimesRead] = ()

@@ -6,13 +6,14 @@ import msgspec
 
 from clonos_py.model.counters import EventTimesRead, ProcessCounters, SavedParts
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.user_metrics import UserMetric
 from clonos_py.observe.metrics import LatencyHistogram, WorstLatencies
 from clonos_py.process.contract import Observed
 
 
 class Counters:
-    """Totals since the process began. Operators' counts are part of the task's snapshots, so a replay does not count
-    twice.
+    """Totals since the process began. Operators' counts and users' metrics are part of the task's snapshots, so that a
+    replay does not count twice.
 
     Used by one thread only. The caller supplies the time, which may be virtual."""
 
@@ -21,6 +22,7 @@ class Counters:
         self._rows_replayed = 0
         self._rows_out = 0
         self._counts: dict[str, int] = {}
+        self._metrics: dict[str, UserMetric] = {}
         self._lag_us: int | None = None
         self._rows_waiting: int | None = None
         self._standby_lag_us: int | None = None
@@ -43,8 +45,8 @@ class Counters:
             self._saved_parts = event.saved_parts
         for read in event.event_times:
             self._event_times[read.source, read.column] = read
-        if event.counts:
-            self._counts = dict(event.counts)
+        if event.counts or event.metrics:
+            self._counts, self._metrics = dict(event.counts), dict(event.metrics)
         if event.marker_us:
             self._latency.record(now_us - event.marker_us)
             self._worst.record(now_us, now_us - event.marker_us)
@@ -61,6 +63,7 @@ class Counters:
             standby_lag_us=self._standby_lag_us,
             saved_parts=self._saved_parts,
             counts=dict(self._counts),
+            metrics=dict(self._metrics),
             event_times=list(self._event_times.values()),
             latency=self._latency.counts,
             worst_latency=dict(self._worst.windows),

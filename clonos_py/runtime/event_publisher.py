@@ -19,6 +19,7 @@ from clonos_py.model.coordinator_events import (
 from clonos_py.model.counters import ProcessCounters, SavedParts
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan, Vertex
+from clonos_py.model.user_metrics import UserMetric
 from clonos_py.observe.events import (
     CheckpointsLeft,
     CoordinatorAwaited,
@@ -40,6 +41,7 @@ from clonos_py.observe.normality import Normality
 from clonos_py.runtime.function_output import printed_lines
 from clonos_py.runtime.implausible_times import TimeWatch
 from clonos_py.runtime.leftovers import Leftover
+from clonos_py.runtime.metric_conflicts import MetricConflicts
 
 PROGRESS_US = 250_000
 """The interval of progress events."""
@@ -83,6 +85,7 @@ class EventPublisher:
         self._finished = False
         self._normality = Normality()
         self._times = TimeWatch()
+        self._conflicts = MetricConflicts()
         self._missed: set[tuple[str, str]] = set()
         """(vertex, setting) of the targets that were reported as missed."""
 
@@ -131,6 +134,8 @@ class EventPublisher:
             for warning in self._times.warnings(counters.event_times, now_us):
                 self._listener(now_us - self.began_us, warning)
         for task, counters in news.counters.values():
+            for conflict in self._conflicts.warnings(counters.metrics):
+                self._listener(now_us - self.began_us, conflict)
             if counters.saved_parts is not None and counters.saved_parts.target_missed:
                 self._warn_of_target(task, counters.saved_parts, now_us)
 
@@ -213,6 +218,7 @@ class EventPublisher:
             data_bytes=sum(counters.data_bytes for _, counters in self._counters.values()),
             cpu_us=sum(counters.cpu_us for _, counters in self._counters.values()),
             counts=counts,
+            metrics=self._metrics(),
             frames_at_stake=self._frames_at_stake(),
         )
 
@@ -254,14 +260,26 @@ class EventPublisher:
         ]
         return sum(known) if known else None
 
-    def _counts(self) -> Mapping[str, int]:
-        """Operators' counts, summed over tasks. The counts of a task's newest process that has any include those of its
+    def _counted(self) -> Mapping[TaskId, ProcessCounters]:
+        """By task: the newest process that has counted anything. Its counts and metrics include those of its
         predecessors."""
-        newest = {task: c.counts for _, (task, c) in sorted(self._counters.items(), key=itemgetter(0)) if c.counts}
+        processes = sorted(self._counters.items(), key=itemgetter(0))
+        return {task: found for _, (task, found) in processes if found.counts or found.metrics}
+
+    def _counts(self) -> Mapping[str, int]:
+        """Operators' counts, summed over tasks."""
         totals: Counter[str] = Counter()
-        for counts in newest.values():
-            totals.update(counts)
+        for found in self._counted().values():
+            totals.update(found.counts)
         return dict(totals)
+
+    def _metrics(self) -> Mapping[str, Mapping[int, UserMetric]]:
+        """See ``Progress``."""
+        found: dict[str, dict[int, UserMetric]] = {}
+        for task, counters in self._counted().items():
+            for name, metric in counters.metrics.items():
+                found.setdefault(name, {})[task.index] = metric
+        return found
 
     def _of(self, vertex: str) -> Iterator[ProcessCounters]:
         return (counters for task, counters in self._counters.values() if task.vertex == vertex)

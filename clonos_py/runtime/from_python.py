@@ -9,6 +9,7 @@ from functools import partial
 from clonos_py.dsl.job import Job
 from clonos_py.dsl.runs import STOP_TIMEOUT_S, JobHandle
 from clonos_py.model.errors import Interrupted, SettingError
+from clonos_py.model.user_metrics import UserMetric
 from clonos_py.observe.console import watch
 from clonos_py.observe.events import Event, Listener, Progress
 from clonos_py.runtime.launch import run_job
@@ -67,6 +68,10 @@ class JobThread(JobHandle):
             for name, count in (("rows_in", vertex.rows_in), ("rows_out", vertex.rows_out))
         }
         return {**rows, **progress.counts}
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[int, UserMetric]]:
+        return self._progress.metrics if self._progress is not None else {}
 
     @property
     def result(self) -> RunResult | None:

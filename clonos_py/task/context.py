@@ -10,6 +10,7 @@ from clonos_py.causal.gate import Gate
 from clonos_py.model.calls import ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.user_metrics import MetricDefinition, UserMetric, after
 from clonos_py.task.calls import Calls
 from clonos_py.task.timers import Timers
 
@@ -61,8 +62,9 @@ class TaskContext:
         self.frame: tuple[int, int] = (-1, 0)
         self.numbering = ""
         self.counts: dict[str, int] = {}
+        self.metrics: dict[str, UserMetric] = {}
         self.counted = False
-        """Whether the counts have changed since they were read."""
+        """Whether counts or metrics have changed since they were read."""
         self.silent = False
         """Whether what operators emit and count, and the timers that they set, are dropped: in a rebuild."""
         self._random: random.Random | None = None
@@ -82,6 +84,12 @@ class TaskContext:
         if self.silent:
             return
         self.counts[metric] = self.counts.get(metric, 0) + amount
+        self.counted = True
+
+    def measure(self, metric: str, definition: MetricDefinition, amount: float) -> None:
+        if self.silent:
+            return
+        self.metrics[metric] = after(self.metrics.get(metric), definition, amount)
         self.counted = True
 
 
@@ -164,3 +172,6 @@ class OperatorView:
 
     def count(self, metric: str, amount: int) -> None:
         self._shared.count(f"{self._operator}.{metric}", amount)
+
+    def measure(self, definition: MetricDefinition, amount: float) -> None:
+        self._shared.measure(f"{self._operator}.{definition.name}", definition, amount)

@@ -37,11 +37,11 @@ class TaskMetrics:
         return Observed(rows_out=sum(frame.rows.num_rows for _, frame in produced.frames if frame.rows is not None))
 
     def counters(self) -> list[Observed]:
-        """The operators' counters, if they have changed."""
+        """The operators' counters and the users' metrics, if they have changed."""
         if not self._shared.counted:
             return []
         self._shared.counted = False
-        return [Observed(counts=dict(self._shared.counts))]
+        return [Observed(counts=dict(self._shared.counts), metrics=dict(self._shared.metrics))]
 
     def marker(self, marker_us: int, channel: int = -1, seq: int = -1) -> list[Observed]:
         """Forwards a latency marker that a frame carried; 0 means none."""

@@ -65,8 +65,9 @@ class Snapshotting:
         progress = item.progress
         self._shared.timers.clear()
         self._shared.open_epoch()
-        self._shared.counts = dict(progress.counts) if progress else {}
-        self._shared.counted = bool(self._shared.counts)
+        counted = progress or item
+        self._shared.counts, self._shared.metrics = dict(counted.counts), dict(counted.metrics)
+        self._shared.counted = bool(counted.counts or counted.metrics)
         self._outputs.restore(item.checkpoint, progress)
         self._inputs.restore(progress.first_inputs if progress else None)
         self._checkpointing.restore(progress.protocol if progress else b"")
@@ -184,6 +185,7 @@ class Snapshotting:
             finished=ended,
             ended=self._chain.ended,
             counts=dict(self._shared.counts),
+            metrics=dict(self._shared.metrics),
             published=self._outputs.published_seqs,
             frame_rows=self._outputs.frame_rows,
             protocol=self._checkpointing.state(),

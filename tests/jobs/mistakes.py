@@ -154,6 +154,8 @@ WORKED = [
     Mistake("a batch without a column", "def mapped(batch):\n    return batch.select(['key'])\n\nsource.map_batches(mapped, returns=Row).named('b').sink(out)", "column 'value'"),
     Mistake("an overflow in an expression", "source.select('key', 'at', value=col('value') + 9223372036854775807).named('e').sink(out)", "overflow, at row {"),
     Mistake("a division by zero in an expression", "source.select('key', 'at', value=col('value') // (col('value') - 5)).named('e').sink(out)", "divide by zero, at row {"),
+    Mistake("a metric without a legal name", function("ctx.metrics.counter('two words').inc()  # HERE\nreturn row").replace("row: Row)", "row: Row, ctx: Context)"), "operator 'm' failed on record {\"key\":0,\"value\":0,\"at\":0}: 'two words' is no name of a metric", repaired="    pass"),
+    Mistake("a metric named by data", process("ctx.metrics.counter(f'of_{row.key}_{row.value * 100 + 1}_{time.time_ns()}').inc()\nfor n in range(99):\n    ctx.metrics.counter(f'of_{n}').inc()  # HERE\nreturn row"), "is one too many: an operator has at most 64; names must not come from data"),
     Mistake("a service that cannot be opened", "@service\ndef closed():\n    raise OSError('no database')\n    yield str\n\ndef mapped(row: Row, ctx: Context) -> Row:\n    return ctx.call(closed, 1)  # HERE\n\nsource.map(mapped).named('m').sink(out)", "closed cannot be opened: OSError: no database"),
     Mistake("a sink's folder that is a file", "open('afile', 'w').close()\nsource.sink(FileSink('afile/out', 'csv')).named('s')", "afile/out: cannot be written"),
 ]

@@ -16,7 +16,8 @@ from clonos_py.model.coordinator_events import (
     StandbyActivated,
 )
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.observe.events import Detected, Event, TaskFailed
+from clonos_py.model.user_metrics import MetricKind, UserMetric
+from clonos_py.observe.events import Detected, Event, Progress, TaskFailed
 from clonos_py.settings.kinds import ListenAddress
 from tests.unit.runtime.served_runs import JOB, SECOND, TOKEN, Served, active, serving
 from tests.unit.task.plans import DOWN, MIDDLE, UP
@@ -87,6 +88,21 @@ def test_the_page_shows_a_failure_and_its_recovery_as_they_happen(page: Page) ->
         page.locator("#recoveries summary").focus()
         page.keyboard.press("Enter")
         expect(page.locator("#recoveries dl")).to_be_hidden()
+
+
+def test_the_page_shows_what_functions_have_measured(page: Page) -> None:
+    counter, histogram = UserMetric(MetricKind.COUNTER, 2_000), UserMetric(MetricKind.HISTOGRAM, 9.5, (1.0,), (1, 1))
+    metrics = {
+        "shop.orders_seen": {0: counter, 1: counter},
+        "shop.euros": {0: histogram},
+        "shop.depth": {0: UserMetric(MetricKind.GAUGE, 3), 1: UserMetric(MetricKind.GAUGE, 0.5)},
+    }
+    with serving() as run:
+        running(run)
+        run.listen(3 * SECOND, Progress(vertices=(), in_flight_bytes=0, counts={"o.late_rows": 3}, metrics=metrics))
+        page.goto(run.url)
+        expect(page.locator("#counts dt")).to_have_text(["o.late rows", "shop.depth", "shop.euros", "shop.orders seen"])
+        expect(page.locator("#counts dd")).to_have_text(["3", "0.5 to 3", "4.75 on average of 2", "4,000"])
 
 
 def test_the_page_goes_on_after_a_restart_of_the_driver(page: Page) -> None:

@@ -77,9 +77,9 @@ def pending_rows_are_not_in_the_snapshot(patch: pytest.MonkeyPatch) -> None:
 def a_restored_row_forgets_what_it_was_told(patch: pytest.MonkeyPatch) -> None:
     init = AsyncContext.__init__
 
-    def forgetful(self: AsyncContext, ctx: Any, origin: Any, history: Any) -> None:
+    def forgetful(self: AsyncContext, ctx: Any, origin: Any, history: Any, metrics: Any) -> None:
         history.answers.clear()
-        init(self, ctx, origin, history)
+        init(self, ctx, origin, history, metrics)
 
     patch.setattr(AsyncContext, "__init__", forgetful)
 
@@ -87,8 +87,8 @@ def a_restored_row_forgets_what_it_was_told(patch: pytest.MonkeyPatch) -> None:
 def idempotency_keys_name_the_event_at_work(patch: pytest.MonkeyPatch) -> None:
     init = AsyncContext.__init__
 
-    def careless(self: AsyncContext, ctx: Any, origin: Any, history: Any) -> None:
-        init(self, ctx, origin_of(ctx, 0), history)
+    def careless(self: AsyncContext, ctx: Any, origin: Any, history: Any, metrics: Any) -> None:
+        init(self, ctx, origin_of(ctx, 0), history, metrics)
 
     patch.setattr(AsyncContext, "__init__", careless)
 

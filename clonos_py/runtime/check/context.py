@@ -11,6 +11,7 @@ from clonos_py.model.calls import ServiceCall
 from clonos_py.model.errors import DivergenceError, ServiceError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.user_metrics import MetricDefinition
 from clonos_py.services.asking import answered
 
 NOT_CALLED = "a check calls no services; 'clonos check --live' does"
@@ -112,3 +113,6 @@ class CheckedContext:
 
     def count(self, metric: str, amount: int) -> None:
         self.counted[metric] = self.counted.get(metric, 0) + amount
+
+    def measure(self, definition: MetricDefinition, amount: float) -> None:
+        """Does nothing: metrics have no effect on results."""

@@ -121,7 +121,10 @@ class LegReplay:
             for name, handles in start.operators.items()
             if name not in sinks
         }
-        replayed.machine.offer(RestoreState(start.checkpoint, states, progress, closed=start.closed))
+        state = RestoreState(
+            start.checkpoint, states, progress, closed=start.closed, counts=start.counts, metrics=start.metrics
+        )
+        replayed.machine.offer(state)
 
     def _deliver_stored(self, task: TaskId, start: Restore) -> None:
         """Delivers the frames that were in flight behind a snapshot."""

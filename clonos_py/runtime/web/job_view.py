@@ -19,6 +19,7 @@ from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.observe.events import Event, FunctionPrinted, Measured, Progress
 from clonos_py.observe.log_lines import event_fields, log_line
 from clonos_py.observe.status import STEPS, Recovery, RunStatus
+from clonos_py.runtime.web.user_metrics import as_json
 from clonos_py.settings.definitions import Guarantee, Settings
 
 _EVENTS_KEPT = 1_000
@@ -188,6 +189,7 @@ class JobView:
                 "recoveries": [self._recovery(recovery) for recovery in status.recoveries[-_LISTED_MAX:]],
                 "rollbacks": status.rollbacks.amount,
                 "counts": dict(status.progress.counts) if status.progress else {},
+                "metrics": as_json(status.progress.metrics if status.progress else {}),
                 "news": list(status.news),
                 "settings": {key: value for key, value, _ in self.settings.shown()},
                 "last_event": self._numbered,

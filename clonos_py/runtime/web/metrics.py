@@ -2,7 +2,8 @@
 
 Labels are the job, the operator that a task is named after, and the number of the task; nothing else grows with the
 run. Counters go on when a task is replaced: they add up its processes, and leave out the rows that a replay processes
-again. After a rollback rows are processed, and so counted, twice.
+again. After a rollback rows are processed, and so counted, twice. What operators and functions count themselves belongs
+to their state: it counts once, also then.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
+from clonos_py.model.user_metrics import operator_and_name
 from clonos_py.observe.events import (
     Detected,
     Event,
@@ -39,6 +41,7 @@ from clonos_py.observe.events import (
 )
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.runtime.web.job_view import JobView, SeenProcess
+from clonos_py.runtime.web.user_metrics import NeverFalling
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "clonos_"
@@ -127,6 +130,7 @@ class JobMetrics(Collector):
         self._checkpoint_bytes = 0
         self._requests: Counter[str] = Counter()
         self._success_s: float | None = None
+        self._never_falling = NeverFalling()
 
     def __call__(self, at_us: int, event: Event) -> None:
         """The view has taken the event before."""
@@ -165,7 +169,7 @@ class JobMetrics(Collector):
         standbys = sum(not seen.counters.active for _, _, seen in recent)
         yield from self._summed(processes)
         yield from self._present(present)
-        yield self._counts(processes)
+        yield from self._counted(processes)
         yield from self._states(present)
         yield self._latencies(processes)
         yield from self._events()
@@ -232,19 +236,21 @@ class JobMetrics(Collector):
                     family.add_metric(self._labels(task), value)
             yield family
 
-    def _counts(self, processes: dict[tuple[TaskId, int], SeenProcess]) -> Metric:
+    def _counted(self, processes: dict[tuple[TaskId, int], SeenProcess]) -> Iterator[Metric]:
         family = CounterMetricFamily(
             _PREFIX + "operator_counts",
-            "What operators count: late rows, dead letters, rows of sinks, and what users count.",
+            "What operators count: late rows, dead letters, rows of sinks.",
             labels=["job", "operator", "task", "counter"],
         )
-        # The counts of a task's newest process include those of its predecessors.
-        newest = {task: seen.counters.counts for (task, _), seen in processes.items() if seen.counters.counts}
-        for task, named in newest.items():
-            for name, amount in named.items():
-                operator, _, counter = name.rpartition(".")
-                family.add_metric([self._job, operator, str(task.index), counter], amount)
-        return family
+        # What a task's newest process has counted includes what its predecessors have.
+        counters = ((task, seen.counters) for (task, _), seen in processes.items())
+        for task, newest in {task: found for task, found in counters if found.counts or found.metrics}.items():
+            self._never_falling.take(task, newest)
+        for task, key, amount in self._never_falling.counts():
+            operator, counter = operator_and_name(key)
+            family.add_metric([self._job, operator, str(task.index), counter], amount)
+        yield family
+        yield from self._never_falling.families(_PREFIX, self._job)
 
     def _states(self, present: dict[TaskId, SeenProcess]) -> Iterator[Metric]:
         labels = ["job", "operator", "task"]

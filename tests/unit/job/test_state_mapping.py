@@ -11,6 +11,7 @@ from clonos_py.job.state_mapping import StateMapping, mapped
 from clonos_py.model.errors import SettingError, UnmappedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle
+from clonos_py.model.user_metrics import MetricKind, UserMetric
 from clonos_py.process.contract import ORDER_TABLE, InputProgress, TaskProgress
 from clonos_py.process.progress import progress_of
 from clonos_py.protocols.known import protocol_of
@@ -95,6 +96,18 @@ def test_state_in_another_number_of_key_groups_is_refused() -> None:
     found = msgspec.structs.replace(manifest("middle", rows(3)), key_groups=64)
     with pytest.raises(SettingError, match="key_groups is 128, but checkpoint 7 holds state in 64 key groups"):
         mapped(found, chain(), StateMapping())
+
+
+def test_what_a_renamed_operator_has_counted_goes_on_under_its_new_name() -> None:
+    metrics = {name: UserMetric(MetricKind.COUNTER, 5) for name in ("old.orders", "older.orders")}
+    progress = TaskProgress([], [], [], [], False, 0, [], [], [], {}, counts={"old.late_rows": 7}, metrics=metrics)
+    before = manifest("old", rows(3), kind=None)
+    task = msgspec.structs.replace(before.tasks[0], progress=msgspec.msgpack.encode(progress))
+    after = mapped(msgspec.structs.replace(before, tasks=[task]), chain(), StateMapping(renamed={"old": "middle"}))
+    assert after is not None
+    counted = progress_of(after.tasks[0])
+    assert counted.counts == {"middle.late_rows": 7}
+    assert counted.metrics.keys() == {"middle.orders", "older.orders"}
 
 
 def test_a_vertex_named_after_a_renamed_operator_is_renamed_too() -> None:

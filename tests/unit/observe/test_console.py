@@ -28,6 +28,7 @@ from clonos_py.model.coordinator_events import (
     TaskKeepsDying,
 )
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.user_metrics import MetricKind, UserMetric
 from clonos_py.observe.console import summary, view, watch
 from clonos_py.observe.events import (
     CheckpointsLeft,
@@ -253,6 +254,21 @@ def test_late_rows_and_dead_letters_are_in_the_summary() -> None:
     last = (5_000_000, Progress(vertices=(), in_flight_bytes=0, counts=counts))
     lines = watched(False, last, (5_000_000, Finished())).splitlines()
     assert lines[1:] == ["  counted: 7 dead letters in parse, 1,234 late rows in window-2"]
+
+
+def test_metrics_of_functions_are_in_the_summary() -> None:
+    metrics = {
+        "enrich.depth": {0: UserMetric(MetricKind.GAUGE, 3), 1: UserMetric(MetricKind.GAUGE, 0.25)},
+        "enrich.orders": {0: UserMetric(MetricKind.COUNTER, 1_000), 1: UserMetric(MetricKind.COUNTER, 234.5)},
+        "parse.load": {0: UserMetric(MetricKind.GAUGE, 2.0)},
+        "parse.sizes": {0: UserMetric(MetricKind.HISTOGRAM, 9, (5.0,), (1, 1))},
+    }
+    last = (5_000_000, Progress(vertices=(), in_flight_bytes=0, metrics=metrics))
+    lines = watched(False, last, (5_000_000, Finished())).splitlines()
+    assert lines[1:] == [
+        "  measured: depth 0.25 to 3 in enrich, orders 1,234.5 in enrich, load 2 in parse, "
+        "sizes 4.5 on average of 2 in parse"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.user_metrics import MetricDefinition, UserMetric, after
 from clonos_py.operators import keyed_rows
 
 
@@ -72,6 +73,7 @@ class ScriptedContext:
         self.services: dict[str, Any] = {}
         self.timers: set[int] = set()
         self.counted: Counter[str] = Counter()
+        self.metrics: dict[str, UserMetric] = {}
         self.calls: dict[int, tuple[str, Any]] = {}
         self.holds = (False, False)
 
@@ -97,6 +99,9 @@ class ScriptedContext:
 
     def count(self, metric: str, amount: int) -> None:
         self.counted[metric] += amount
+
+    def measure(self, definition: MetricDefinition, amount: float) -> None:
+        self.metrics[definition.name] = after(self.metrics.get(definition.name), definition, amount)
 
 
 class Collected:

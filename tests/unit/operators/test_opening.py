@@ -134,6 +134,11 @@ def test_services_are_refused_in_open(ask: Callable[[Any], object]) -> None:
         opened(scoring(Asking(ask)))
 
 
+def test_nothing_is_counted_in_open() -> None:
+    with pytest.raises(UserCodeError, match=r"there is no ctx\.metrics in open: a replacement calls open again"):
+        opened(scoring(Asking(lambda ctx: ctx.metrics)))
+
+
 def test_there_is_no_key_in_open() -> None:
     with pytest.raises(UserCodeError, match=r"there is no ctx\.key in open: no row is being processed"):
         opened(scoring(Asking(lambda ctx: ctx.key)))

@@ -17,6 +17,7 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.counters import EventTimesRead, ProcessCounters, SavedParts
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.user_metrics import MetricKind, UserMetric
 from clonos_py.observe.events import (
     Detected,
     Event,
@@ -24,6 +25,7 @@ from clonos_py.observe.events import (
     ImplausibleEventTimes,
     KillMissed,
     Listener,
+    MetricConflict,
     Progress,
     TargetMissed,
     TaskFailed,
@@ -137,6 +139,33 @@ def test_a_target_that_is_not_met_is_told_once_for_each_setting() -> None:
         f"{UP} does not keep replay_max",
     ]
     assert "with 90,000 open windows or keys, a restart reads 200,000 footprints and takes 5,000 rows again" in told[0]
+
+
+def test_a_name_of_metrics_with_two_kinds_is_told_once() -> None:
+    received: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), BEGAN_US, listening(received))
+    told = []
+    for key, kind in [("a", MetricKind.GAUGE), ("b", MetricKind.GAUGE), *[("c.d", MetricKind.COUNTER)] * 2]:
+        seen = counters(Observed(metrics={f"{key}.depth": UserMetric(kind, 1), f"{key}.{kind}": UserMetric(kind, 1)}))
+        events = publish(publisher, received, CoordinatorNews(counters={0: (UP, seen)}))
+        told += [event.reason for event in events if isinstance(event, MetricConflict)]
+    assert told == [
+        "metric 'depth' is a gauge in 'a' and a counter in 'c.d': /metrics shows one of them only; rename one"
+    ]
+
+
+def test_metrics_and_counts_are_those_of_the_newest_process_of_a_task_that_has_any() -> None:
+    received: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), BEGAN_US, listening(received))
+    first, second, other = (
+        counters(Observed(metrics={"o.n": UserMetric(MetricKind.COUNTER, n)}, counts={"o.late_rows": n}))
+        for n in (9, 4, 7)
+    )
+    seen = {0: (UP, first), 3: (UP, second), 5: (UP, counters()), 1: (TaskId(UP.vertex, 1), other)}
+    events = publish(publisher, received, CoordinatorNews(counters=seen))
+    (progress,) = [event for event in events if isinstance(event, Progress)]
+    assert progress.counts == {"o.late_rows": 11}
+    assert {task: metric.value for task, metric in progress.metrics["o.n"].items()} == {0: 4, 1: 7}
 
 
 def test_the_progress_has_the_extent_of_all_tasks_and_the_longest_replay() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,7 +29,8 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.state import StateSize
-from clonos_py.observe.events import Detected, Event, Recovered, TaskFailed
+from clonos_py.model.user_metrics import MetricDefinition, MetricKind, UserMetric, after
+from clonos_py.observe.events import Detected, Event, Progress, Recovered, TaskFailed
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.runtime.web.metrics import cause
 from clonos_py.settings.definitions import Guarantee
@@ -112,6 +115,69 @@ def test_state_latency_lag_and_counts(run: Served) -> None:
     assert found["clonos_operator_counts_total", "c", "a.b", "0"] == 1
 
 
+def kept(kind: MetricKind, *given: float) -> UserMetric:
+    value: UserMetric | None = None
+    for number in given:
+        value = after(value, MetricDefinition("any", kind, (1.0, 2.5) if kind is MetricKind.HISTOGRAM else ()), number)
+    assert value is not None
+    return value
+
+
+def test_metrics_of_functions_are_families_of_their_own(run: Served) -> None:
+    metrics = {
+        "en.rich.orders": kept(MetricKind.COUNTER, 3, 4),
+        "en.rich.depth": kept(MetricKind.GAUGE, 3, 0.5),
+        "en.rich.size": kept(MetricKind.HISTOGRAM, 1, 2, 7),
+    }
+    run.measured(SECOND, (DOWN, 0, active(metrics=metrics)))
+    found = run.metrics()
+    assert found["clonos_user_orders_total", "en.rich", "0"] == 7
+    assert found["clonos_user_depth", "en.rich", "0"] == 0.5
+    assert found["clonos_user_size_bucket", "1.0", "en.rich", "0"] == 1
+    assert found["clonos_user_size_bucket", "+Inf", "en.rich", "0"] == 3
+    assert found["clonos_user_size_sum", "en.rich", "0"] == 10
+    run.listen(2 * SECOND, Progress(vertices=(), in_flight_bytes=0, metrics={n: {4: m} for n, m in metrics.items()}))
+    depth, _, size = run.job()["metrics"]
+    assert depth == {"operator": "en.rich", "name": "depth", "task": 4, "kind": "gauge", "value": 0.5}
+    assert (size["count"], size["buckets"]) == (3, {"1.0": 1, "2.5": 2, "+Inf": 3})
+
+
+def test_counters_of_functions_and_operators_never_fall(run: Served) -> None:
+    """Prometheus takes a fall for the restart of a process, and would add the rows of a replay again."""
+
+    def shown(process: int, orders: int, sizes: int, late: int, depth: int) -> tuple[float, ...]:
+        metrics = {
+            "o.orders": kept(MetricKind.COUNTER, *[1] * orders),
+            "o.size": kept(MetricKind.HISTOGRAM, *[1] * sizes),
+            "o.depth": kept(MetricKind.GAUGE, depth),
+        }
+        run.measured(process * SECOND, (DOWN, process, active(metrics=metrics, counts={"o.late_rows": late})))
+        found = run.metrics()
+        names = [("user_orders_total",), ("user_size_count",), ("operator_counts_total", "late_rows"), ("user_depth",)]
+        return tuple(found[f"clonos_{name}", *labels, "o", "0"] for name, *labels in names)
+
+    assert shown(1, orders=10, sizes=10, late=10, depth=10) == (10, 10, 10, 10)
+    assert shown(2, orders=4, sizes=5, late=6, depth=7) == (10, 10, 10, 7)
+    assert shown(2, orders=11, sizes=12, late=13, depth=1) == (11, 12, 13, 1)
+
+
+def test_of_a_name_with_two_kinds_one_is_shown(run: Served) -> None:
+    metrics = {"a.depth": kept(MetricKind.GAUGE, 3), "b.depth": kept(MetricKind.HISTOGRAM, 3)}
+    run.measured(SECOND, (DOWN, 0, active(metrics=metrics)))
+    assert run.metrics()["clonos_user_depth", "a", "0"] == 3
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus")
+def test_prometheus_has_nothing_to_say_against_the_metrics(run: Served) -> None:
+    metrics = {f"o.rows_{number}": kept(kind, 1) for number, kind in enumerate(MetricKind)}
+    run.listen(SECOND, CheckpointCompleted(1, 120.0, 5_000))
+    run.measured(2 * SECOND, (DOWN, 0, active(metrics=metrics, counts={"o.late_rows": 1})))
+    text = run.get("/metrics").text
+    assert text.count("# TYPE clonos_user_") == len(metrics)
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_checkpoints_and_recoveries(run: Served) -> None:
     run.deployed()
     run.listen(2 * SECOND, CheckpointCompleted(1, 120.0, 5_000, requests={"put": 3, "list": 14}))
@@ -172,7 +238,7 @@ def test_the_document_lists_all_metrics(run: Served) -> None:
     run.listen(SECOND, CheckpointCompleted(1, 120.0, 5_000))
     run.measured(2 * SECOND, (UP, 0, active()))
     text = Path("docs/tasks/monitoring.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"`(clonos_\w+)`", text))
+    listed = {name for name in re.findall(r"`(clonos_\w+)`", text) if not name.startswith("clonos_user_")}
     families = text_string_to_metric_families(run.get("/metrics").text)
     assert listed == {family.name + ("_total" if family.type == "counter" else "") for family in families}
 

@@ -74,6 +74,20 @@ function recovery(found, isOpen) {
   return details;
 }
 
+const figure = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+
+/* Users' metrics as entries: totals of counters, averages of histograms, the range of gauges over their tasks. */
+function measured(metrics) {
+  const together = Map.groupBy(metrics, (metric) => `${metric.operator}.${metric.name.replaceAll("_", " ")}`);
+  const sum = (tasks, key) => tasks.reduce((found, task) => found + task[key], 0);
+  return [...together].map(([name, tasks]) => {
+    if (tasks[0].kind === "counter") return [name, count(sum(tasks, "value"))];
+    if (tasks[0].kind === "histogram") return [name, `${figure.format(sum(tasks, "value") / sum(tasks, "count"))} on average of ${count(sum(tasks, "count"))}`];
+    const values = [...new Set([Math.min(...tasks.map((task) => task.value)), Math.max(...tasks.map((task) => task.value))])];
+    return [name, values.map((value) => figure.format(value)).join(" to ")];
+  });
+}
+
 function show(job) {
   document.title = `${job.job} – ${job.state}`;
   byId("job").textContent = job.job;
@@ -107,7 +121,8 @@ function show(job) {
   }));
   const listed = (entries) => entries.flatMap(([key, value]) => [made("dt", {}, key), made("dd", {}, String(value))]);
   const counts = Object.entries(job.counts).map(([name, amount]) => [name.replaceAll("_", " "), count(amount)]);
-  byId("counts").replaceChildren(...(counts.length ? listed(counts) : [made("dt", {}, "nothing yet")]));
+  const counted = [...counts, ...measured(job.metrics)];
+  byId("counts").replaceChildren(...(counted.length ? listed(counted) : [made("dt", {}, "nothing yet")]));
   byId("settings").replaceChildren(...listed(Object.entries(job.settings)));
 }
 
