@@ -34,8 +34,9 @@ command = click.Command(
             ["--lines", "-n"], type=click.IntRange(1), default=100, show_default=True, help="The most lines to show."
         ),
     ],
-    help="""Shows what a detached run has reported, such as failures, recoveries and checkpoints, and what its functions
-    have printed. The last 10,000 lines are kept; those of a driver that has died are not.
+    help="""Shows what a detached run has reported, such as failures, recoveries and checkpoints, what its functions
+    have printed, and warnings of its processes. The last 10,000 lines are kept; those of a dead driver are not.
+    Those of a run that was started with --log-format json are JSON objects.
 
     \b
     Examples:

@@ -63,6 +63,14 @@ class CarriedLines:
                 self._carrier.start()
             self._changed.notify_all()
 
+    def offer(self, lines: str) -> bool:
+        """Accepts lines if there is room for them now. Returns whether it did."""
+        with self._changed:
+            if self._problem is not None or len(self._waiting) >= _CHARACTERS_MAX:
+                return False
+            self.write(lines)
+            return True
+
     def flush(self) -> None:
         with self._changed:
             self._wait_until(lambda: not self._waiting and not self._under_way)

@@ -530,6 +530,7 @@ class LinkMachine:
         return msgspec.structs.replace(
             self._outflow.counters,
             active=self.state not in BEFORE_BEGIN,
+            attempt=self.attempt,
             log_bytes=self.store.size_bytes,
             feed_bytes=self._feed.sent_bytes,
             fed_bytes=self._following.size_bytes,

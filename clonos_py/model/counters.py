@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from clonos_py.model.ids import Attempt
 from clonos_py.model.state import StateSize
 from clonos_py.model.user_metrics import UserMetric
 
@@ -35,6 +36,8 @@ class ProcessCounters(msgspec.Struct, frozen=True):
 
     active: bool = False
     """Whether the process is its task. False: it is a standby."""
+    attempt: Attempt | None = None
+    """None: it is a standby."""
     rows_in: int = 0
     """Rows received, or input events read by a source."""
     rows_replayed: int = 0

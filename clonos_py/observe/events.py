@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from clonos_py.model.coordinator_events import FirstNewEffect, PublishedEvent, Replayed, StandbyActivated
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.user_metrics import UserMetric
 
 # ---- how far the run is
@@ -195,11 +195,22 @@ class KillMissed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionPrinted:
-    """A user's function has printed or logged a line in another process. ``operator`` is empty if it is not known."""
+    """A user's function has printed or logged a line in another process. ``operator`` is empty if it is not known, and
+    ``attempt`` None."""
 
     task: TaskId
     operator: str
     text: str
+    attempt: Attempt | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessWarned:
+    """The engine has logged a warning in a process of the task. ``attempt``: None if it is a standby."""
+
+    task: TaskId
+    text: str
+    attempt: Attempt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +244,7 @@ Event = (
     | CoordinatorAwaited
     | KillMissed
     | FunctionPrinted
+    | ProcessWarned
     | TraceStopped
     | Broken
 )

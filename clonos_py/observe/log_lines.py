@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from clonos_py.model.coordinator_events import (
     Replayed,
     StandbyActivated,
 )
+from clonos_py.model.ids import TaskId
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event, FunctionPrinted, Recovered, TaskFailed
 from clonos_py.observe.status import RunStatus, interval_text, news_text
@@ -110,13 +111,20 @@ class LogLines:
             self._write(f"{self._job} {at_us / 1e6:.1f} s: {text}")
 
     def _json(self, at_us: int, level: LogLevel, text: str, event: Event | None) -> str:
-        time = (self._began + timedelta(microseconds=at_us)).astimezone(UTC)
-        row: dict[str, Any] = {
-            "time": f"{time:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z", "level": level.value, "job": self._job, "message": text
-        }  # fmt: skip
-        if event is not None:
-            row |= {"event": type(event).__name__, **event_fields(event)}
-        return msgspec.json.encode(row).decode()
+        more = {} if event is None else {"event": type(event).__name__, **event_fields(event), **self._attempt(event)}
+        return json_line(self._began + timedelta(microseconds=at_us), level.value, self._job, text, more)
+
+    def _attempt(self, event: Event) -> dict[str, str]:
+        """The attempt of the task that the event is about, if it does not say so itself."""
+        task = getattr(event, "task", None)
+        known = self._status.attempts.get(task) if isinstance(task, TaskId) else None
+        return {} if known is None or getattr(event, "attempt", None) is not None else {"attempt": str(known)}
+
+
+def json_line(time: datetime, level: str, job: str, text: str, more: Mapping[str, Any] | None = None) -> str:
+    """A line of a log in JSON. ``more``: further fields."""
+    shown = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+    return msgspec.json.encode({"time": shown, "level": level, "job": job, "message": text, **(more or {})}).decode()
 
 
 def event_fields(event: Event) -> dict[str, Any]:

@@ -40,9 +40,11 @@ from clonos_py.observe.events import (
     Event,
     ImplausibleEventTimes,
     KillMissed,
+    Measured,
     MetricConflict,
     PlanWarning,
     Preparing,
+    ProcessWarned,
     Progress,
     Recovered,
     RecoveryStep,
@@ -248,6 +250,8 @@ def news_text(at_us: int, event: Event) -> str | None:
             return dying_text(event)
         case SpillFailed():
             return unwritten_text(event)
+        case ProcessWarned():
+            return f"{event.task}: {event.text}"
         case FunctionHangs() | ImplausibleEventTimes() | MetricConflict() | TargetMissed() | PlanWarning():
             return event.reason
         case IntervalExceeded():
@@ -289,6 +293,8 @@ class RunStatus:
     tasks: int = 0
     """0 until the job is deployed; ``deployment`` describes the progress of deployment."""
     standbys: int = 0
+    attempts: dict[TaskId, Attempt] = field(default_factory=dict)
+    """By task: the last attempt that is known."""
     deployment: str = "deploying"
     prepares: bool = False
     """Whether the run has to start or join a platform before its tasks run."""
@@ -353,6 +359,10 @@ class RunStatus:
                 self.tasks, self.standbys, self.awaited = tasks, standbys, None
             case Progress():
                 self._meter(at_us, event)
+            case Measured(readings):
+                self.attempts |= {
+                    reading.task: reading.counters.attempt for reading in readings if reading.counters.attempt
+                }
             case CheckpointCompleted():
                 self.checkpoints.append(event)
             case CheckpointsLeft():
@@ -392,6 +402,8 @@ class RunStatus:
                 self.recoveries.append(Recovery(task, how, at_us, planned))
             case Detected() | StandbyActivated() | Replayed() | FirstNewEffect() | Recovered():
                 self._recovery(at_us, event.task).on(at_us, event)
+                if isinstance(event, StandbyActivated):
+                    self.attempts[event.task] = event.attempt
             case Restarted(tasks):
                 for recovery in self.recoveries:
                     if recovery.restarted_ms is None:

@@ -24,12 +24,14 @@ from clonos_py.observe.events import (
     CheckpointsLeft,
     CoordinatorAwaited,
     Detected,
+    Event,
     FunctionPrinted,
     KillMissed,
     Listener,
     Measured,
     Preparing,
     ProcessReading,
+    ProcessWarned,
     Progress,
     Recovered,
     TargetMissed,
@@ -38,7 +40,7 @@ from clonos_py.observe.events import (
 )
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import Normality
-from clonos_py.runtime.function_output import printed_lines
+from clonos_py.runtime.function_output import LineOrigin, WorkerLines, printed_lines
 from clonos_py.runtime.implausible_times import TimeWatch
 from clonos_py.runtime.leftovers import Leftover
 from clonos_py.runtime.metric_conflicts import MetricConflicts
@@ -61,8 +63,8 @@ class CoordinatorNews:
     counters: dict[int, tuple[TaskId, ProcessCounters]] = field(default_factory=dict)
     printed: list[str] = field(default_factory=list)
     """Lines of print sinks in other processes, for the terminal of the run."""
-    printed_by_functions: list[tuple[TaskId, str]] = field(default_factory=list)
-    """What users' functions have printed or logged in other processes, for ``printed_lines``."""
+    worker_lines: list[WorkerLines] = field(default_factory=list)
+    """What users' functions have printed or logged in other processes, and what the engine has."""
 
 
 class EventPublisher:
@@ -112,9 +114,9 @@ class EventPublisher:
             self._carried_out(task)
             self._listener(at_us - self.began_us, self._failure(task, "killed by --kill"))
         self._warn(news, now_us)
-        for task, lines in news.printed_by_functions:
-            for operator, text in printed_lines(lines):
-                self._listener(now_us - self.began_us, FunctionPrinted(task=task, operator=operator, text=text))
+        for written in news.worker_lines:
+            for line in _line_events(written):
+                self._listener(now_us - self.began_us, line)
         for at_us, event in news.events:
             self._publish(at_us - self.began_us, event)
         if now_us >= self._progress_us and not self._finished:
@@ -306,3 +308,13 @@ class EventPublisher:
             self._crashed[lost.task] -= 1
         self._normality.failed(lost.task, at_us + self.began_us)
         self._listener(at_us, Detected(lost.task))
+
+
+def _line_events(written: WorkerLines) -> Iterator[Event]:
+    task, attempt = written.task, written.attempt
+    if written.origin is LineOrigin.ENGINE:
+        for text in written.lines.split("\n")[:-1]:
+            yield ProcessWarned(task=task, text=text, attempt=attempt)
+        return
+    for operator, text in printed_lines(written.lines):
+        yield FunctionPrinted(task=task, operator=operator, text=text, attempt=attempt)

@@ -10,13 +10,32 @@ import io
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from enum import Enum
 from types import FrameType
 from typing import NamedTuple, TextIO
 
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.places import is_users
 from clonos_py.task.at_work import at_work
 
 _SEPARATOR = "\t"
+
+
+class LineOrigin(Enum):
+    """What has written lines in a worker: a print sink, users' functions, or the engine, which has logged a warning."""
+
+    SINK = "sink"
+    FUNCTION = "function"
+    ENGINE = "engine"
+
+
+class WorkerLines(NamedTuple):
+    """Lines of functions or of the engine from a process of ``task``; ``attempt``: None if it is a standby."""
+
+    task: TaskId
+    lines: str
+    origin: LineOrigin
+    attempt: Attempt | None = None
 
 
 class PrintedLine(NamedTuple):

@@ -114,7 +114,7 @@ def clonos(cluster: Raylets, asker: subprocess.Popen[str], tmp_path: Path) -> It
 
 
 def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: Commands, tmp_path: Path) -> None:
-    started = clonos.deploy()
+    started = clonos.deploy("--log-format", "json", "--log-level", "info")
     assert started.returncode == 0, started.stderr
     assert started.stdout.startswith("numbers runs; "), started.stdout
     refused = clonos.deploy()
@@ -145,7 +145,8 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert "numbers" in listed.stdout
     assert "running" in listed.stdout
     assert clonos.ask("orphans") == []
-    assert "checkpoint" in clonos("logs", "numbers").stdout
+    logged = [json.loads(line) for line in clonos("logs", "numbers").stdout.splitlines()]
+    assert any(line["job"] == "numbers" and line["message"].startswith("checkpoint ") for line in logged)
     kept = clonos("savepoint", "create", "numbers", "early")
     assert kept.stdout.startswith("savepoint 'early' is checkpoint "), kept.stderr
     again = clonos("savepoint", "create", "numbers", "early")

@@ -362,7 +362,7 @@ def test_coordinators_are_lost_and_their_successors_take_over_the_running_tasks(
     """A task dies while there is no coordinator, and again when the next is lost."""
 
     def kill(threads: Threads, loop: JobLoop) -> None:
-        owners = {task: number for number, (task, active) in loop.processes().items() if active}
+        owners = {task: number for number, (task, active, _) in loop.processes().items() if active}
         threads.kill(owners[TaskId("count", 1)])
 
     plan = counting(str(tmp_path), total=6_000, rate=2_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ class Row(Record):
 def shown(row: Row) -> Row:
     print("PRINTED", row.n)  # noqa: T201 - this is what is tested
     logging.getLogger("udf").warning("LOGGED %s", row.n)
+    if row.n == 1:
+        engine = threading.Thread(target=logging.getLogger("clonos_py.transport").warning, args=("REFUSED",))
+        engine.start()
+        engine.join()
     return row
 
 
@@ -39,9 +44,18 @@ def test_what_functions_print_and_log_reaches_the_terminal_with_task_and_operato
 ) -> None:
     job = Job("shown")
     job.source(MemorySource([Row(1), Row(2)])).map(shown).named("seen").sink(FileSink(str(tmp_path / "out")))
-    job.run()
-    printed = sorted(line for line in capsys.readouterr().err.splitlines() if line.startswith("seen["))
-    assert printed == [f"seen[0] {word} {n}" for word in ("LOGGED", "PRINTED") for n in (1, 2)]
+    job.run(log_format="json")
+    found = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    printed = sorted(line["message"] for line in found if line.get("event") == "FunctionPrinted")
+    assert printed == [f"{word} {n}" for word in ("LOGGED", "PRINTED") for n in (1, 2)]
+    (warned,) = [line for line in found if line.get("event") == "ProcessWarned"]
+    assert (warned["level"], warned["job"]) == ("warning", "shown")
+    assert warned["message"].endswith(": REFUSED")
+    about = {
+        (line["task"], line["attempt"]) for line in found if line.get("event") in ("FunctionPrinted", warned["event"])
+    }
+    assert {attempt for _, attempt in about} == {"1.1"}
+    assert len(about) == 1, "all of one task"
 
 
 def test_printed_rows_reach_the_terminal_although_their_task_is_killed(

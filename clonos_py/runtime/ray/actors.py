@@ -24,6 +24,7 @@ from clonos_py.model.errors import CheckpointError, ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.runtime.event_publisher import CoordinatorNews
+from clonos_py.runtime.function_output import LineOrigin, WorkerLines
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import Cluster
@@ -199,7 +200,7 @@ class CoordinatorActor:
         assert self._platform is not None
         return [
             ProcessPlace(task, active, *self._platform.places[number])
-            for number, (task, active) in self._loop.processes().items()
+            for number, (task, active, _) in self._loop.processes().items()
             if number in self._platform.places
         ]
 
@@ -213,21 +214,21 @@ class CoordinatorActor:
             self._news, self._requests, self._dismissed = CoordinatorNews(), [], []
         return update
 
-    def printed(self, number: int, lines: str, of_functions: bool) -> bool:
-        """Takes lines of a process for the terminal of the run, of its print sink or of its functions. False if there
-        is no room now: the process has to send them again. Lines of a process that is no longer part of the job are
-        dropped."""
+    def printed(self, number: int, lines: str, origin: LineOrigin) -> bool:
+        """Takes lines of a process for the terminal of the run. False if there is no room now: the process has to send
+        them again. Lines of a process that is no longer part of the job are dropped."""
         places = self._loop.processes() if self._loop is not None else {}
         if self._loop is not None and number not in places:
             return True
         with self._lock:
-            waiting = [*self._news.printed, *(lines for _, lines in self._news.printed_by_functions)]
+            waiting = [*self._news.printed, *(written.lines for written in self._news.worker_lines)]
             if sum(map(len, waiting)) > _PRINTED_CHARACTERS_MAX:
                 return False
-            if not of_functions:
+            if origin is LineOrigin.SINK:
                 self._news.printed.append(lines)
             elif number in places:
-                self._news.printed_by_functions.append((places[number][0], lines))
+                found = places[number]
+                self._news.worker_lines.append(WorkerLines(found.task, lines, origin, found.attempt))
         self._fresh.set()
         return True
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,7 +28,6 @@ from clonos_py.model.errors import (
     type_and_text,
 )
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.events import Event
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
@@ -38,6 +35,7 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
 from clonos_py.runtime.ray.cluster import connected, import_ray, node_ids
+from clonos_py.runtime.ray.driver_lines import DriverLines
 from clonos_py.runtime.ray.opened_actors import OpenedActors
 from clonos_py.runtime.ray.rescaling import Rescaling
 from clonos_py.runtime.ray.run import Driven, RunIdentity, drive
@@ -48,7 +46,6 @@ from clonos_py.runtime.web.server import serving
 from clonos_py.settings.definitions import Settings
 
 DRIVER_THREADS = 8
-_LINES_KEPT = 10_000
 _NOTE_S = 5.0
 """The time between attempts to note how the run has ended."""
 _PATIENCE_S = 300.0
@@ -109,8 +106,7 @@ class DriverActor:
         self._rescaling = Rescaling[_Layout]()
         self._deployed: DetachedJob | None = None
         self._running: _Layout | None = None
-        self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES_KEPT)
-        self._line = 0
+        self._lines = DriverLines(job)
         self._view: JobView | None = None
         self._end: RunEnd | None = None
         threading.Thread(target=self._run, name=f"driver of {job}", daemon=True).start()
@@ -124,7 +120,7 @@ class DriverActor:
         except BaseException as problem:  # noqa: BLE001 - whatever ends the run is told to who asks
             text = _text(problem)
             end = RunEnd(error=text)
-            self._write(f"error: {text}")
+            self._lines.fail(text)
         self._end_processes()
         self._note(lambda: self._runs.end(self._stored_run, end), "how the run has ended")
         self._end = end
@@ -152,7 +148,7 @@ class DriverActor:
             except CheckpointError as problem:
                 if time.monotonic() > until_s and not isinstance(problem, StorageUnavailableError):
                     raise
-                self._write(f"warning: the run cannot be read, which is tried again: {problem}")
+                self._lines.warn(f"the run cannot be read, which is tried again: {problem}")
                 time.sleep(_NOTE_S)
             else:
                 return _planned(self._deployed.job, settings, parallelism)
@@ -168,7 +164,7 @@ class DriverActor:
             except ClonosError as problem:
                 if former is None or self._word == "running":
                     raise
-                self._write(f"warning: the run does not start at its new parallelism: {problem}; it goes on as before")
+                self._lines.warn(f"the run does not start at its new parallelism: {problem}; it goes on as before")
                 self._rescaling.failed(_text(problem))
                 layout, former = former, None
                 self._note(partial(self._runs.rescale, self._stored_run, layout.parallelism), "the parallelism")
@@ -179,7 +175,7 @@ class DriverActor:
             try:
                 self._runs.rescale(self._stored_run, following.parallelism)
             except CheckpointError as problem:
-                self._write(f"warning: the run goes on as before, since its parallelism cannot be noted: {problem}")
+                self._lines.warn(f"the run goes on as before, since its parallelism cannot be noted: {problem}")
                 if following.opened is not None:
                     following.opened.close_ahead()
                 self._rescaling.failed(_text(problem))
@@ -194,7 +190,9 @@ class DriverActor:
             if self._stop_requested:
                 self._stop.request()
         self._running, self._view = layout, (view := JobView(plan, settings, self._since))
-        lines = LogLines(self._job, view.status, LogLevel.INFO, LogFormat.PLAIN, self._write, self._since)
+        lines = LogLines(
+            self._job, view.status, settings.log_level, settings.log_format, self._lines.write, self._since
+        )
 
         def report(text: str) -> None:
             lines.report(round((datetime.now(UTC) - self._since).total_seconds() * 1e6), text)
@@ -206,13 +204,14 @@ class DriverActor:
                     listener(at_us, Deployed(len(plan.tasks), len(plan.tasks) * settings.standbys))
                 listener(at_us, event)
                 if isinstance(event, Deployed) and (pause_s := self._rescaling.deployed()) is not None:
-                    self._write(f"runs at its new parallelism after a pause of {pause_s:.1f} s")
+                    self._lines.inform(f"runs at its new parallelism after a pause of {pause_s:.1f} s")
 
             identity = self._identity.rescaled(layout.parallelism.changes)
             return drive(plan, settings, listen, self._stop, identity, layout.opened)
 
     def _settings(self, deployed: DetachedJob) -> Settings:
         """The settings of this driver. What applies to a run once does not apply again."""
+        self._lines.format = deployed.settings.log_format
         settings = replace(deployed.settings, checkpoints=self._checkpoints, fresh=False, take_over=False, address=None)
         last = CheckpointStore(self._checkpoints, self._job).latest()
         if last is not None and last.checkpoint > deployed.checkpoint:
@@ -225,14 +224,10 @@ class DriverActor:
             try:
                 write()
             except CheckpointError as problem:
-                self._write(f"warning: {what} cannot be noted, which is tried again: {problem}")
+                self._lines.warn(f"{what} cannot be noted, which is tried again: {problem}")
                 time.sleep(_NOTE_S)
             else:
                 return
-
-    def _write(self, line: str) -> None:
-        self._line += 1
-        self._lines.append((self._line, f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"))
 
     # ---- who asks
 
@@ -263,9 +258,7 @@ class DriverActor:
 
     def lines(self, after: int) -> Sequence[tuple[int, str]]:
         """The lines behind that number which are kept still, each with its number."""
-        while True:
-            with suppress(RuntimeError):  # a line was added meanwhile
-                return [line for line in self._lines if line[0] > after]
+        return self._lines.after(after)
 
     def stop(self) -> None:
         """Asks the run to stop with a last checkpoint."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobEvent, ProcessBusy
@@ -18,7 +19,7 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Pong, ToCoordinator
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.clock import SteadyClock
@@ -40,6 +41,14 @@ class JobListeners:
     """An ordered failure has been carried out."""
     count: Callable[[TaskId, int, ProcessCounters], None]
     """A process (its task and number) has sent its counters, with an answer to a heartbeat."""
+
+
+class ProcessRole(NamedTuple):
+    """What a process is: its task, whether it is active, and the attempt that it is; None if it is a standby."""
+
+    task: TaskId
+    active: bool
+    attempt: Attempt | None
 
 
 @dataclass(frozen=True)
@@ -88,10 +97,10 @@ class JobLoop:
             raise CheckpointError("the job has not begun yet: ask again soon")
         return self._environment.savepoint(name).result()
 
-    def processes(self) -> dict[int, tuple[TaskId, bool]]:
-        """By number: the task of a process, and whether the process is active. May be called by any thread."""
+    def processes(self) -> dict[int, ProcessRole]:
+        """All processes, by number. May be called by any thread."""
         processes = list(self._machine.processes.values())
-        return {process.number: (process.task, process.role is not Role.STANDBY) for process in processes}
+        return {p.number: ProcessRole(p.task, p.role is not Role.STANDBY, p.attempt) for p in processes}
 
     def run(self, platform: Platform) -> EndJob | None:
         """Runs until the job has ended or is interrupted, and returns how it ended, or the ``end`` of the interrupt. On

@@ -23,10 +23,11 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.runtime import garbage
 from clonos_py.runtime.crash_notes import write_notes_to
-from clonos_py.runtime.function_output import install
+from clonos_py.runtime.function_output import LineOrigin, install
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
 from clonos_py.runtime.pandas_import import defer_pandas
+from clonos_py.runtime.process_log import carry_warnings
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime, tune_interpreter
@@ -107,8 +108,9 @@ class ProcessActor:
         """The number of the process that was promoted; -1 if none was."""
         defer_pandas()
         tune_interpreter()
-        print_on(CarriedLines(partial(self._carry, of_functions=False)))
-        install(CarriedLines(partial(self._carry, of_functions=True)).write)
+        print_on(CarriedLines(partial(self._carry, LineOrigin.SINK)))
+        install(CarriedLines(partial(self._carry, LineOrigin.FUNCTION)).write)
+        carry_warnings(CarriedLines(partial(self._carry, LineOrigin.ENGINE)).offer)
 
     # ---- the driver
 
@@ -254,12 +256,16 @@ class ProcessActor:
         node, _ = _place()
         self._coordinator.introduce.remote(hosted.number, os.getpid(), node)
 
-    def _carry(self, lines: str, of_functions: bool) -> bool:
-        """Sends lines of print sinks or of functions to the coordinator. False if it has not taken them: they then
-        wait, for example until there is a new coordinator."""
-        ray = import_ray()
+    def _carry(self, origin: LineOrigin, lines: str) -> bool:
+        """Sends lines to the coordinator. False if it has not taken them: they then wait, for example until there is a
+        new coordinator. Warnings of standbys are those of the first one in this process."""
+        ray, number = import_ray(), self._task
+        if origin is LineOrigin.ENGINE and number < 0:
+            number = next(iter(self._hosted), number)
+        if self._coordinator is None:
+            return False
         try:
-            return bool(ray.get(self._coordinator.printed.remote(self._task, lines, of_functions)))
+            return bool(ray.get(self._coordinator.printed.remote(number, lines, origin)))
         except ray.exceptions.RayActorError:
             return False
 

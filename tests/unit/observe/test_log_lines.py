@@ -21,10 +21,20 @@ from clonos_py.model.coordinator_events import (
     Replayed,
     StandbyActivated,
 )
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.reports import LogFormat, LogLevel
 from clonos_py.observe.console import watch
-from clonos_py.observe.events import Event, FunctionPrinted, Preparing, Recovered, TaskFailed
+from clonos_py.observe.events import (
+    Event,
+    FunctionPrinted,
+    Measured,
+    Preparing,
+    ProcessReading,
+    ProcessWarned,
+    Recovered,
+    TaskFailed,
+)
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.status import RunStatus
 
@@ -69,6 +79,33 @@ def test_checkpoints_and_the_steps_of_a_recovery_are_lines_as_they_happen() -> N
         "hot 3.1 s: join[0] moves: its process has another task",
         *WARNINGS[1:],
     ]
+
+
+def test_each_line_of_json_about_a_task_has_its_attempt() -> None:
+    found: list[str] = []
+    status = RunStatus()
+    write = LogLines("hot", status, LogLevel.INFO, LogFormat.JSON, found.append, datetime(2026, 5, 1, tzinfo=UTC))
+
+    def shown(event: Event) -> dict[str, Any]:
+        status.on(0, event)
+        write(0, event)
+        line: dict[str, Any] = json.loads(found[-1])
+        assert line["job"] == "hot"
+        return line
+
+    first = ProcessReading(0, JOIN, 1, ProcessCounters(active=True, attempt=Attempt(1, 1)))
+    standby = ProcessReading(0, JOIN, 2, ProcessCounters())
+    status.on(0, Measured((first, standby)))
+    failed = shown(TaskFailed(task=JOIN, how="its process died"))
+    assert (failed["task"], failed["attempt"], failed["event"]) == ("join[0]", "1.1", "TaskFailed")
+    assert shown(StandbyActivated(task=JOIN, attempt=Attempt(1, 2)))["attempt"] == "1.2"
+    assert shown(Replayed(task=JOIN, rows=3))["attempt"] == "1.2"
+    warned = shown(ProcessWarned(task=JOIN, text="closed a connection", attempt=Attempt(1, 3)))
+    assert (warned["level"], warned["message"], warned["attempt"]) == ("warning", "join[0]: closed a connection", "1.3")
+    printed = shown(FunctionPrinted(task=JOIN, operator="map", text="seen", attempt=Attempt(1, 2)))
+    assert (printed["message"], printed["operator"], printed["attempt"]) == ("seen", "map", "1.2")
+    assert shown(FunctionPrinted(task=TaskId("new", 0), operator="map", text="seen"))["attempt"] is None
+    assert "attempt" not in shown(CheckpointAborted(checkpoint=2, reason="a task failed"))
 
 
 def summary_of(found: list[str]) -> str:

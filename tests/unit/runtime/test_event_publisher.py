@@ -26,6 +26,7 @@ from clonos_py.observe.events import (
     KillMissed,
     Listener,
     MetricConflict,
+    ProcessWarned,
     Progress,
     TargetMissed,
     TaskFailed,
@@ -33,6 +34,7 @@ from clonos_py.observe.events import (
 from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.event_publisher import PROGRESS_US, CoordinatorNews, EventPublisher
+from clonos_py.runtime.function_output import LineOrigin, WorkerLines
 from tests.unit.task.plans import DOWN, MIDDLE, UP, three
 
 BEGAN_US = 1_000_000_000
@@ -93,12 +95,21 @@ def test_a_task_that_moves_has_not_failed_even_where_it_was_ordered_to() -> None
 
 def test_lines_of_functions_are_published_one_by_one_with_their_operator() -> None:
     received: list[tuple[int, Event]] = []
-    news = CoordinatorNews(printed_by_functions=[(MIDDLE, "map\ta\tb\n\tc\x0bd\n"), (UP, "up\t\n")])
+    written = [
+        WorkerLines(MIDDLE, "map\ta\tb\n\tc\x0bd\n", LineOrigin.FUNCTION, Attempt(1, 2)),
+        WorkerLines(DOWN, "refused\n", LineOrigin.ENGINE),
+        WorkerLines(UP, "up\t\n", LineOrigin.FUNCTION),
+    ]
+    news = CoordinatorNews(worker_lines=written)
     publish(EventPublisher(three(), BEGAN_US, listening(received)), received, news)
     found = [event for _, event in received if isinstance(event, FunctionPrinted)]
     assert [(event.task, event.operator, event.text) for event in found] == [
         (MIDDLE, "map", "a\tb"), (MIDDLE, "", "c\x0bd"), (UP, "up", "")
     ]  # fmt: skip
+    assert [event.attempt for event in found] == [Attempt(1, 2), Attempt(1, 2), None]
+    assert [event for _, event in received if isinstance(event, ProcessWarned)] == [
+        ProcessWarned(task=DOWN, text="refused")
+    ]
 
 
 def test_a_kill_that_never_came_is_told_at_the_end() -> None:
