@@ -444,8 +444,8 @@ def test_changed_code_goes_on_where_the_job_was_started_again(
         return len(taken) > 2
 
     settings: dict[str, Any] = {"runtime": "local", "checkpoints": "ck", "checkpoint_interval": "50ms"}
-    run_until(enough, tmp_path / "watched.py", record="2s", parallelism="2", **settings)
-    recorded(PACED, "--record", "2s", "--parallelism", parallelism)
+    run_until(enough, tmp_path / "watched.py", record="1h", parallelism="2", **settings)
+    recorded(PACED, "--parallelism", parallelism)
     code, out, err = compare(PACED)
     assert (code, "equal (" in out) == (0, True), (out, err)
     doubled = PACED.replace("self.total += row.price", "self.total += 2 * row.price").replace(
