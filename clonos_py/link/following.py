@@ -150,7 +150,7 @@ class Following:
         below = self._loading - 1 if self._loading else self._received
         if self.connection is None or (not loaded and below % _ACKNOWLEDGED_AT_ONCE):
             return []
-        return [io.SendAck(self.connection, io.Acknowledgement(below, [], 0, 0, io.SnapshotPosition(0, 0)))]
+        return [io.SendAck(self.connection, io.Acknowledgement(below, [], 0, 0, 0, io.SnapshotPosition(0, 0)))]
 
     def _frames_of(self, output: int) -> list[RetainedFrame]:
         if not 0 <= output < self._outputs:

@@ -99,13 +99,15 @@ class Inflow:
         """The task has taken frames."""
         channel = self._inputs[event.input]
         taken = channel.acknowledge(event.next_seq)
-        return [] if taken is None else self.acknowledge(channel, taken, event.rows_requested)
+        return [] if taken is None else self.acknowledge(channel, taken, event.rows_requested, event.rows_at_once)
 
-    def acknowledge(self, channel: InputChannel, taken: int, rows_requested: int = 0) -> list[io.Instruction]:
+    def acknowledge(
+        self, channel: InputChannel, taken: int, rows_requested: int = 0, rows_at_once: int = 0
+    ) -> list[io.Instruction]:
         if channel.connection is None:
             return []
         held = self._held_logs.unacknowledged(channel.index)
-        given = io.Acknowledgement(taken, held, rows_requested, channel.covered, channel.snapshot)
+        given = io.Acknowledgement(taken, held, rows_requested, rows_at_once, channel.covered, channel.snapshot)
         return [io.SendAck(channel.connection, given)]
 
     def report_snapshot(self, checkpoint: int, progress: TaskProgress) -> list[io.Instruction]:

@@ -43,13 +43,13 @@ class SnapshotPosition(NamedTuple):
 
 class Acknowledgement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A receiver has taken all frames of a channel below ``next_seq``. ``held``: how far it holds upstream logs, some
-    of them from other senders. ``rows_requested``: see the task's event of that name; 0 if it does not matter.
-    ``covered``: see Hello. ``snapshot``: the last one that the receiver has taken, if its sender stores channel
-    state."""
+    of them from other senders. ``rows_requested``, ``rows_at_once``: see the task's FramesTaken. ``covered``: see
+    Hello. ``snapshot``: the last one that the receiver has taken, if its sender stores channel state."""
 
     next_seq: int
     held: list[Reach]
     rows_requested: int
+    rows_at_once: int
     covered: int
     snapshot: SnapshotPosition
 

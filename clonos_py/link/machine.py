@@ -355,8 +355,8 @@ class LinkMachine:
         instructions: list[io.Instruction] = []
         for output in self.outputs:
             if output.connection == event.connection:
-                if output.acknowledged(given.next_seq, given.held, given.rows_requested):
-                    instructions.append(io.SendToTask(task.RowsRequested(output.index, given.rows_requested)))
+                if output.acknowledged(given):
+                    instructions.append(io.SendToTask(task.FrameRowsRequested(output.index, given.rows_at_once)))
                 if given.snapshot != output.snapshot:
                     output.snapshot = given.snapshot
                     instructions += self._checkpointing.reported()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.cursor import Cursor
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
 from clonos_py.channel.retained import RetainedFrame, RetainedFrames, Retention
-from clonos_py.link.instructions import SnapshotPosition
+from clonos_py.link.instructions import Acknowledgement, SnapshotPosition
 from clonos_py.link.receiving import frames_acknowledged
 from clonos_py.link.stamps import SentStamps
 from clonos_py.model.errors import DivergenceError, ProtocolError
@@ -98,7 +98,7 @@ class OutputChannel:
         """The logs that the last frame on this connection called incomplete."""
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
-        self._rows_requested = self._frame_rows = 0
+        self._rows_requested = self._rows_at_once = self._frame_rows = 0
         self.snapshot = SnapshotPosition(0, 0)
         """The last snapshot of the receiver, if channel state is stored."""
         for entry in entries:
@@ -180,16 +180,15 @@ class OutputChannel:
             self._incomplete = frozenset(store.incomplete)
         return store.incomplete
 
-    def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_requested: int = 0) -> bool:
-        """Takes an acknowledgement: the receiver has taken all frames below ``next_seq``, and ``held`` are the upstream
-        logs that it has received from any sender. ``rows_requested``: how many rows it takes in the longest time that
-        rows should wait. Returns whether this number has changed by much."""
-        self.cursor.acknowledge(next_seq)
-        self._held.update((reach.log, reach) for reach in held)
-        if not rows_requested:
+    def acknowledged(self, given: Acknowledgement) -> bool:
+        """Takes an acknowledgement. Returns whether the number of rows that the receiver takes at once has changed by
+        much."""
+        self.cursor.acknowledge(given.next_seq)
+        self._held.update((reach.log, reach) for reach in given.held)
+        if not given.rows_requested:
             return False
-        changed = rows_requested.bit_length() != self._rows_requested.bit_length()
-        self._rows_requested = rows_requested
+        changed = given.rows_at_once.bit_length() != self._rows_at_once.bit_length()
+        self._rows_requested, self._rows_at_once = given.rows_requested, given.rows_at_once
         return changed
 
     def cover(self, below: int) -> bool:

@@ -245,8 +245,8 @@ class MayProduce(msgspec.Struct, frozen=True):
     allowed: bool
 
 
-class RowsRequested(msgspec.Struct, frozen=True):
-    """How many rows of an output its receiver processes in the longest time that rows should wait in the channel."""
+class FrameRowsRequested(msgspec.Struct, frozen=True):
+    """How many rows a frame of an output should have: as many as its receiver takes in one step."""
 
     output: int
     rows: int
@@ -287,7 +287,7 @@ ToTask = (
     | LoopEndRequest
     | SourceArrival
     | MayProduce
-    | RowsRequested
+    | FrameRowsRequested
     | Answered
     | Regenerate
     | RegenerateBelow
@@ -310,12 +310,14 @@ class Produced(msgspec.Struct, frozen=True):
 
 class FramesTaken(msgspec.Struct, frozen=True):
     """The task has taken all frames of ``input`` below ``next_seq``. ``restarts``: how often its numbering had
-    restarted. ``rows_requested``: see RowsRequested; 0 if it does not matter or is not known yet."""
+    restarted. ``rows_requested``: how many rows it processes in the longest time that rows should wait in a channel.
+    ``rows_at_once``: how many it takes in one step. Both are 0 if they do not matter or are not known yet."""
 
     input: int
     next_seq: int
     restarts: int = 0
     rows_requested: int = 0
+    rows_at_once: int = 0
 
 
 class SnapshotTimes(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ from clonos_py.process.contract import (
     Deliver,
     FeedPointLoaded,
     FeedRequested,
+    FrameRowsRequested,
     FramesTaken,
     FromTask,
     GoOn,
@@ -77,7 +78,6 @@ from clonos_py.process.contract import (
     RegenerateBelow,
     Renumber,
     RestoreState,
-    RowsRequested,
     SourceArrival,
     StateChanged,
     TaskProgress,
@@ -221,8 +221,8 @@ class TaskMachine:
     def _on_may_produce(self, item: MayProduce) -> None:
         self._may_produce = item.allowed
 
-    def _on_rows_requested(self, item: RowsRequested) -> None:
-        self._outputs.set_rows_requested(item.output, item.rows)
+    def _on_frame_rows_requested(self, item: FrameRowsRequested) -> None:
+        self._outputs.request_frame_rows(item.output, item.rows)
 
     def _on_regenerate(self, item: Regenerate | RegenerateBelow) -> None:
         self._regeneration.take(item)
@@ -328,6 +328,10 @@ class TaskMachine:
             self._lingering.arm(now_us)
             return self._outcome(None)
         return self._outcome(MAX_TIME if self.replaying else self._wake_us(now_us))
+
+    def worked(self, us: int) -> None:
+        """The last step has taken so long, in a thread that other tasks use, too. Influences live choices only."""
+        self._throughput.worked(us)
 
     def _outcome(self, wake_us: int | None) -> Outcome:
         events, calls = self._events[:], self._shared.calls.start() if self.state is TaskState.RUNNING else ()
@@ -451,10 +455,11 @@ class TaskMachine:
         if (answer := self._shared.calls.next()) is not None:
             return self._decide(answer)
         if not self._may_take:
+            self._throughput.held_back(now_us, bool(self._shared.full))
             return False
         if self._adaptive:
             self._throughput.ready(now_us)
-        if (arrival := self._inputs.choose(self._rows_at_once)) is not None:
+        if (arrival := self._inputs.choose(self._rows_at_once if self._throughput.known else None)) is not None:
             if self._stamps and (forced := self._forced(arrival)) is not None:
                 return self._decide(forced)
             self._gate.record(arrival)
@@ -473,9 +478,10 @@ class TaskMachine:
         return self._fits_feed and not self._checkpointing.aligning
 
     @property
-    def _rows_at_once(self) -> int | None:
-        """The most rows of several frames to take together; None if there is no limit, or none is known yet."""
-        return self._throughput.rows_at_once() if self._throughput.known else None
+    def _rows_at_once(self) -> int:
+        """The most rows to take in one step, as far as this is known."""
+        own, emitted = self._throughput.rows_at_once(), self._outputs.rows_at_once
+        return own if emitted is None else min(own, emitted)
 
     def _forced(self, arrival: InputOrder | FrameBatch) -> Trigger | None:
         frames = self._inputs.waiting(arrival.channel, arrival.count)
@@ -552,8 +558,8 @@ class TaskMachine:
     def _take_frames(self, channel: int, count: int) -> int:
         """Takes frames and returns their number of rows. Several frames are data frames, and their rows are processed
         as one batch."""
-        requested = self._rows_requested if self._input_edges[channel].adaptive else 0
-        frames, rows = self._taken(channel, count, requested)
+        adaptive = self._input_edges[channel].adaptive and self._throughput.known
+        frames, rows = self._taken(channel, count, adaptive)
         frame = frames[-1]
         if self._stamps:
             self._checkpointing.took(frames)
@@ -591,17 +597,16 @@ class TaskMachine:
                 raise ProtocolError("a frame without a number is for the link, not for the task")
         return row_count
 
-    def _taken(self, channel: int, count: int, requested: int = 0) -> tuple[list[Frame], pa.RecordBatch | None]:
-        """Takes frames from an input, and returns them with all of their rows. ``requested``: see ``FramesTaken``."""
+    def _taken(self, channel: int, count: int, adaptive: bool = False) -> tuple[list[Frame], pa.RecordBatch | None]:
+        """Takes frames from an input, and returns them with all of their rows. ``adaptive``: requests rows of the
+        sender by what they cost."""
         frames = [self._inputs.take(channel) for _ in range(count)]
-        self._events.append(FramesTaken(channel, frames[-1].seq + 1, self._inputs.restarts(channel), requested))
+        requested, at_once = (self._throughput.rows_within(self._queue_us), self._rows_at_once) if adaptive else (0, 0)
+        self._events.append(
+            FramesTaken(channel, frames[-1].seq + 1, self._inputs.restarts(channel), requested, at_once)
+        )
         batches = [frame.rows for frame in frames if frame.rows is not None]
         return frames, concat(batches) if batches else None
-
-    @property
-    def _rows_requested(self) -> int:
-        """The number of rows that should be queued in an input channel; 0 if that is not known yet."""
-        return self._throughput.rows_within(self._queue_us) if self._throughput.known else 0
 
     def _follow_inputs(self) -> None:
         self._follow_idleness()
@@ -754,7 +759,7 @@ _on(ProbeRequest, TaskMachine._on_probe)
 _on(LoopEndRequest, TaskMachine._on_loop_end)
 _on(SourceArrival, TaskMachine._on_source_arrival)
 _on(MayProduce, TaskMachine._on_may_produce)
-_on(RowsRequested, TaskMachine._on_rows_requested)
+_on(FrameRowsRequested, TaskMachine._on_frame_rows_requested)
 _on(Answered, TaskMachine._on_answered)
 _on(Regenerate, TaskMachine._on_regenerate)
 _on(RegenerateBelow, TaskMachine._on_regenerate)

@@ -23,8 +23,6 @@ from clonos_py.model.segments import LogSegment
 from clonos_py.model.times import MIN_TIME
 from clonos_py.process.contract import Produced, TaskProgress
 
-FRAMES_WAITING = 8
-"""The rows that a receiver wants in its queue are cut into this many frames."""
 FRAMES_AT_ONCE = 4
 """The number of frames that one read gives each channel."""
 
@@ -88,7 +86,8 @@ class Outputs:
         self._adaptive = [edge.adaptive for edge in edges]
         self._edge_rows = [edge.frame_rows for edge in edges]
         """By channel: the most rows that a frame may ever have."""
-        self._rows_requested: dict[int, int] = {}
+        self._requested: dict[int, int] = {}
+        """By channel: how many rows a frame should have."""
         self._channels = [_Channel(i, self._frame_rows_at(i, None)) for i in range(len(channels))]
         self._published_seqs = [0] * len(plan.by_name[task.vertex].causal_sinks)
         self._edges: dict[int, _EdgeOutput] = {}
@@ -108,7 +107,7 @@ class Outputs:
         """Continues after the barrier of checkpoint ``epoch``, with no pending rows."""
         self.epoch, self.cut, self.published = epoch, [], []
         self._published_seqs = list(progress.published) if progress else [0] * len(self._published_seqs)
-        self._rows_requested = {}
+        self._requested = {}
         self.idle = progress.idle if progress else False
         for number, output in enumerate(self._edges.values()):
             if progress:
@@ -150,21 +149,18 @@ class Outputs:
             return self._edge_rows[output]
         return min(progress.frame_rows[output], self._edge_rows[output]) if progress and progress.frame_rows else 1
 
-    def set_rows_requested(self, output: int, rows: int) -> None:
-        """Sets how many rows the receiver of a channel requests for its queue."""
-        self._rows_requested[output] = rows
+    def request_frame_rows(self, output: int, rows: int) -> None:
+        """The receiver of a channel takes so many rows in one step."""
+        self._requested[output] = rows
 
     def resizing(self) -> FrameRows | None:
-        """The next channel whose frame size should change, and its new size, a power of two. Frames grow only to half
-        of the possible size, so that the size does not oscillate."""
-        while self._rows_requested:
-            output, requested = self._rows_requested.popitem()
+        """The next channel whose frame size should change, and its new size, a power of two. It changes if it should be
+        twice as large or half as large, so that it does not oscillate."""
+        while self._requested:
+            output, requested = self._requested.popitem()
             now, most = self._channels[output].frame_rows, self._edge_rows[output]
-            share = max(1, requested // FRAMES_WAITING)
-            right = 1 << share.bit_length() - 1
-            if share >= now:
-                right = max(now, min(most, right // 2))
-            if right != now:
+            right = min(most, 1 << requested.bit_length() - 1)
+            if right >= 2 * now or 2 * requested <= now or right == most > now:
                 return FrameRows(output, right)
         return None
 

@@ -94,6 +94,8 @@ class TaskExecutor:
                 self._produce([last])
             raise
         now_us = self._elapsing_us()
+        if self._shares_thread:
+            self.machine.worked(now_us - began_us)
         if outcome.events:
             self._produce([self._timed(event, began_us, now_us) for event in outcome.events])
         idle = outcome.wake_us is not None and not self._shares_thread

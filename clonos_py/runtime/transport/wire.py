@@ -24,7 +24,7 @@ import xxhash
 from clonos_py.model.errors import CodecError
 
 MAGIC = b"clns"
-VERSION = 7
+VERSION = 8
 _PREAMBLE = struct.Struct(">4sBBHIQI")
 _CHECK = struct.Struct(">I")
 PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size

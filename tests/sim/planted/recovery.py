@@ -208,9 +208,9 @@ def _take_what_comes(patch: pytest.MonkeyPatch) -> None:
 def frames_are_dropped_when_they_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
     acknowledged = OutputChannel.acknowledged
 
-    def hasty(self: OutputChannel, next_seq: int, held: Any, rows_requested: int = 0) -> bool:
-        changed = acknowledged(self, next_seq, held, rows_requested)
-        self.cover(next_seq)
+    def hasty(self: OutputChannel, given: io.Acknowledgement) -> bool:
+        changed = acknowledged(self, given)
+        self.cover(given.next_seq)
         return changed
 
     patch.setattr(OutputChannel, "acknowledged", hasty)

@@ -75,10 +75,11 @@ def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0,
 
 
 def acknowledged(
-    next_seq: int, held: Sequence[Reach] = (), rows_requested: int = 0, covered: int = 0
+    next_seq: int, held: Sequence[Reach] = (), rows_requested: int = 0, covered: int = 0, rows_at_once: int = 0
 ) -> io.Acknowledged:
     return io.Acknowledged(
-        TO_DOWN, io.Acknowledgement(next_seq, list(held), rows_requested, covered, io.SnapshotPosition(0, 0))
+        TO_DOWN,
+        io.Acknowledgement(next_seq, list(held), rows_requested, rows_at_once, covered, io.SnapshotPosition(0, 0)),
     )
 
 

@@ -72,7 +72,7 @@ def snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) -> lis
 
 def reported(next_seq: int, checkpoint: int = 1, taken: int = 0) -> io.Acknowledged:
     """The receiver's report of a snapshot at this frame."""
-    return io.Acknowledged(TO_DOWN, io.Acknowledgement(taken, [], 0, 0, io.SnapshotPosition(checkpoint, next_seq)))
+    return io.Acknowledged(TO_DOWN, io.Acknowledgement(taken, [], 0, 0, 0, io.SnapshotPosition(checkpoint, next_seq)))
 
 
 def parts_of(persist: io.Persist) -> list[StoredFrames | list[tuple[int, list[int] | None]]]:
@@ -264,7 +264,7 @@ def test_stored_frames_are_retained_although_later_ones_can_be_made_again(policy
     for _ in range(2):
         sent = of(link.handle(subscribe(next_seq=1)), io.SendFrame)
         assert [frame.header.seq for frame in sent] == [1, 1, 2]
-        link.handle(io.Acknowledged(TO_DOWN, io.Acknowledgement(3, [], 0, 0, io.SnapshotPosition(0, 0))))
+        link.handle(io.Acknowledged(TO_DOWN, io.Acknowledgement(3, [], 0, 0, 0, io.SnapshotPosition(0, 0))))
         link.handle(io.Lost(TO_DOWN))
 
 
@@ -386,7 +386,7 @@ def alone_snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) 
 
 
 def acknowledging(covered: int) -> io.Acknowledged:
-    return io.Acknowledged(TO_DOWN, io.Acknowledgement(0, [], 0, covered, io.SnapshotPosition(0, 0)))
+    return io.Acknowledged(TO_DOWN, io.Acknowledgement(0, [], 0, 0, covered, io.SnapshotPosition(0, 0)))
 
 
 def test_a_replacement_that_may_still_go_back_covers_and_commits_as_far_as_its_fallback() -> None:

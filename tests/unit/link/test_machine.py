@@ -452,11 +452,11 @@ def test_a_receiver_that_wants_few_rows_gets_few_frames() -> None:
     link = sending(adaptive=True)
     sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
     assert sent == list(range(16))
-    instructions = link.handle(acknowledged(14, rows_requested=3))
-    assert handed(instructions) == [task.RowsRequested(0, 3), task.MayProduce(False)]
+    instructions = link.handle(acknowledged(14, rows_requested=3, rows_at_once=6))
+    assert handed(instructions) == [task.FrameRowsRequested(0, 6), task.MayProduce(False)]
     assert seqs_sent(instructions) == [16], "three frames of one row each, and two are on their way"
-    instructions = link.handle(acknowledged(16, rows_requested=2))
-    assert task.RowsRequested(0, 2) not in handed(instructions), "nearly the same number"
+    instructions = link.handle(acknowledged(16, rows_requested=2, rows_at_once=7))
+    assert task.FrameRowsRequested(0, 7) not in handed(instructions), "nearly the same number"
     assert seqs_sent(instructions) == [17]
 
 
@@ -470,8 +470,8 @@ def test_frames_to_receivers_without_python_functions_are_limited_by_number_only
 def test_the_rows_that_the_task_wants_are_sent_with_the_acknowledgement() -> None:
     link = running()
     link.handle(arrived(0))
-    (ack,) = of(link.handle(task.FramesTaken(0, 1, rows_requested=70)), io.SendAck)
-    assert ack.acknowledgement.rows_requested == 70
+    (ack,) = of(link.handle(task.FramesTaken(0, 1, rows_requested=70, rows_at_once=20)), io.SendAck)
+    assert (ack.acknowledgement.rows_requested, ack.acknowledgement.rows_at_once) == (70, 20)
 
 
 def seqs_sent(instructions: list[io.Instruction]) -> list[int]:

@@ -1,9 +1,11 @@
-"""What a snapshot costs a task is measured around the steps of its machine."""
+"""What a snapshot and a step cost a task is measured around the steps of its machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, cast
+
+import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.link.instructions import Persist, Persisted
@@ -30,9 +32,14 @@ class ScriptedMachine:
         self._steps = iter(steps)
         self.now_us = 0
         self.blocked = False
+        self.times_us: list[int] = []
 
     def offer(self, item: ToTask) -> None:
         """Takes an item, which changes no step."""
+
+    def worked(self, us: int) -> None:
+        """The last step has taken so long."""
+        self.times_us.append(us)
 
     def step(self, now_us: int) -> Outcome:
         duration_ms, events, idle, self.blocked = next(self._steps)
@@ -47,12 +54,19 @@ def times_of(
     aborted_before: int = -1,
 ) -> list[SnapshotTimes]:
     """The times of all snapshots, if the task waits ``pause_ms`` whenever it has nothing to do."""
-    machine, produced = ScriptedMachine(steps), list[FromTask]()
+    return done(ScriptedMachine(steps), len(steps), pause_ms, shares_thread, aborted_before)
+
+
+def done(
+    machine: ScriptedMachine, steps: int, pause_ms: int, shares_thread: bool, aborted_before: int = -1
+) -> list[SnapshotTimes]:
+    """Does so many steps. Returns the times of all snapshots."""
+    produced = list[FromTask]()
     environment = TaskEnvironment(
         produced.extend, lambda call: None, AtOnce(), lambda: 0, lambda: machine.now_us, shares_thread
     )
     executor = TaskExecutor(cast(TaskMachine, cast(Any, machine)), environment)
-    for number in range(len(steps)):
+    for number in range(steps):
         if number == aborted_before:
             executor.offer(AbortRequest(1))
         if executor.step() is not None:
@@ -79,6 +93,15 @@ def test_time_behind_a_barrier_whose_checkpoint_is_aborted_is_no_cost_of_the_nex
 def test_time_that_other_tasks_of_the_thread_use_is_not_lost() -> None:
     steps = [(5, [], True, True), (7, [TAKEN], False, False)]
     assert times_of(steps, pause_ms=100, shares_thread=True) == [SnapshotTimes(7, 0, 5)]
+
+
+@pytest.mark.parametrize(("shares_thread", "times_us"), [(True, [5_000, 2_000, 7_000]), (False, [])])
+def test_a_task_that_shares_its_thread_is_told_what_its_own_steps_take(
+    shares_thread: bool, times_us: list[int]
+) -> None:
+    machine = ScriptedMachine([(5, [], True, False), (2, [], True, False), (7, [], False, False)])
+    done(machine, 3, 100, shares_thread)
+    assert machine.times_us == times_us
 
 
 def test_blocked_channels_cost_nothing_while_other_channels_have_rows() -> None:

@@ -74,7 +74,7 @@ def test_the_receiver_computes_the_checksum_of_the_sender(sampled: bool) -> None
 
 
 def test_an_acknowledgement_is_read_back() -> None:
-    acknowledgement = Acknowledgement(3, [Reach(LogId(1), 0, 2)], 4, 5, SnapshotPosition(6, 7))
+    acknowledgement = Acknowledgement(3, [Reach(LogId(1), 0, 2)], 4, 2, 5, SnapshotPosition(6, 7))
     assert decode_ack(encode_ack(acknowledgement)) == acknowledgement
 
 

@@ -36,7 +36,7 @@ from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 from clonos_py.model.segments import LogSegment
-from clonos_py.process.contract import AbortRequest, Begin, Deliver, Produced, RowsRequested, TriggerRequest
+from clonos_py.process.contract import AbortRequest, Begin, Deliver, FrameRowsRequested, Produced, TriggerRequest
 from tests.machines import task_machine
 from tests.unit.task.plans import MIDDLE, SCHEMA, UP, Outside, barrier, data, keys, rows, three
 
@@ -275,7 +275,8 @@ def test_a_replay_changes_the_frame_size_at_the_same_places() -> None:
     def plan(pause_us: int) -> PhysicalPlan:
         return three(source=Trickle(9, 9, 9, 9, total=36, pause_us=pause_us), frame_rows=64, adaptive=True)
 
-    apart: Script = [(0, []), (100, [RowsRequested(0, 8 * 16)]), (200, [RowsRequested(0, 1)]), (300, []), (400, [])]
+    sizes = [FrameRowsRequested(0, 8)], [FrameRowsRequested(0, 1)]
+    apart: Script = [(0, []), (100, sizes[0]), (200, sizes[1]), (300, []), (400, [])]
     first = live(plan(50), UP, Outside(), apart)
     assert [d.rows for d in first.determinants if isinstance(d, FrameRows)] == [8, 1]
     assert again(plan(0), UP, first, Outside(), []).sent == first.sent

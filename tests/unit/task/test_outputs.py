@@ -26,8 +26,8 @@ def adaptive() -> Outputs:
 
 
 def sizes(found: Outputs, requested: int) -> list[int]:
-    """The size of frames after each change that follows from what a receiver wants."""
-    found.set_rows_requested(0, requested)
+    """The size of frames after each change that follows from what a receiver requests."""
+    found.request_frame_rows(0, requested)
     changes = []
     while (change := found.resizing()) is not None:
         found.resize(change)
@@ -41,29 +41,34 @@ def test_frames_have_one_row_before_the_cost_of_rows_is_measured() -> None:
     assert cut(found) == [(0, 0, [1]), (0, 1, [2]), (0, 2, [3])]
 
 
-def test_frames_have_the_size_that_their_receiver_wants_and_small_changes_are_ignored() -> None:
+def test_frames_have_the_size_that_their_receiver_takes_at_once_and_small_changes_are_ignored() -> None:
     found = adaptive()
-    assert sizes(found, 8 * 16) == [8]
+    assert sizes(found, 8) == [8]
     found.emit(0, rows(*range(8)))
     assert cut(found) == [(0, 0, list(range(8)))]
-    assert sizes(found, 8 * 31) == [], "a quarter more is not worth a change"
-    assert sizes(found, 8 * 8) == []
-    assert sizes(found, 8 * 7) == [4]
+    assert sizes(found, 15) == []
+    assert sizes(found, 5) == [], "more than half"
+    assert sizes(found, 31) == [16]
+    assert sizes(found, 8) == [8]
+    assert sizes(found, 3) == [2]
     assert sizes(found, 1) == [1]
-    assert sizes(found, 8 * 1_000_000) == [100], "no larger than those of the edge"
+    assert sizes(found, 1_000_000) == [100], "no larger than those of the edge"
+    assert sizes(found, 1_000_000) == []
+    assert sizes(found, 51) == []
+    assert sizes(found, 50) == [32]
 
 
 def test_the_rows_of_one_step_are_bounded_by_the_frame_size() -> None:
     found = adaptive()
     assert found.rows_at_once == 4
-    sizes(found, 8 * 16)
+    sizes(found, 8)
     assert found.rows_at_once == 32
     assert outputs().rows_at_once is None
 
 
 def test_the_frame_size_survives_a_checkpoint() -> None:
     first, second = adaptive(), adaptive()
-    sizes(first, 8 * 16)
+    sizes(first, 8)
     progress = TaskProgress([], [3], [0], [0], False, 0, [], [], [], {}, frame_rows=first.frame_rows)
     second.restore(1, progress)
     assert second.frame_rows == [8]
