@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from clonos_py.dsl.aggregates import count as count
     from clonos_py.dsl.expressions import Expr as Expr
     from clonos_py.dsl.expressions import apply as apply
+    from clonos_py.dsl.expressions import coalesce as coalesce
     from clonos_py.dsl.expressions import col as col
+    from clonos_py.dsl.expressions import greatest as greatest
+    from clonos_py.dsl.expressions import least as least
     from clonos_py.dsl.expressions import lit as lit
     from clonos_py.dsl.expressions import when as when
     from clonos_py.dsl.job import Job as Job
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
-    "clonos_py.dsl.expressions": ("Expr", "apply", "col", "lit", "when"),
+    "clonos_py.dsl.expressions": ("Expr", "apply", "coalesce", "col", "greatest", "least", "lit", "when"),
     "clonos_py.dsl.job": ("Job",),
     "clonos_py.dsl.replaying": ("replay",),
     "clonos_py.dsl.streams": ("ConnectedStreams", "CountedStream", "KeyedStream", "Stream", "Table", "WindowedStream"),
@@ -130,13 +133,16 @@ __all__ = [
     "as_of",
     "at",
     "between",
+    "coalesce",
     "col",
     "count",
     "counted",
     "deterministic",
     "event_timer",
     "forever",
+    "greatest",
     "hopping",
+    "least",
     "list_state",
     "lit",
     "map_state",

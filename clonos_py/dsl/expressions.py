@@ -15,9 +15,12 @@ import pyarrow as pa
 
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import refused
+from clonos_py.expressions.calendar import DAY_US, UNITS, UTC, check_zone
 from clonos_py.expressions.literals import column_type
 from clonos_py.expressions.time_patterns import check_written, time_pattern
 from clonos_py.expressions.tree import Apply, Case, Cast, Column, ExpressionNode, IsIn, KernelCall, Literal
+from clonos_py.model.errors import SettingError
+from clonos_py.model.times import micros
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +76,42 @@ class Expr:
             raise refused(f"round({digits!r}): it takes a whole number of decimal places")
         return self._call("round", digits)
 
+    def floor(self) -> Expr:
+        """Rounded down to a whole number, of the same type."""
+        return self._call("floor")
+
+    def ceil(self) -> Expr:
+        """Rounded up to a whole number, of the same type."""
+        return self._call("ceil")
+
+    def sign(self) -> Expr:
+        """-1, 0 or 1."""
+        return self._call("sign")
+
+    def sqrt(self) -> Expr:
+        """The square root, a float; NaN of a negative number."""
+        return self._call("sqrt")
+
+    def exp(self) -> Expr:
+        """e to the power of the number, a float. Like ``log`` and ``**`` of floats, its last digit may differ between
+        kinds of processors: do not compare such values for equality."""
+        return self._call("exp")
+
+    def log(self, base: float | None = None) -> Expr:
+        """The logarithm, a float: the natural one without ``base``. NaN of a negative number."""
+        if base is not None and not (isinstance(base, int | float) and base > 0 and base != 1):
+            raise refused(f"log({base!r}): a base is a number above 0 other than 1")
+        return self._call("log", base)
+
+    def clip(self, low: object, high: object) -> Expr:
+        """The value, but at least ``low`` and at most ``high``; null stays."""
+        bounded = least(greatest(self, low), high)
+        return when(self.is_not_null()).then(bounded).otherwise(None)
+
+    def null_if(self, value: object) -> Expr:
+        """Null where it equals ``value``, a plain value or an expression."""
+        return when(self == value).then(None).otherwise(self)
+
     def lower(self) -> Expr:
         return self._call("lower")
 
@@ -127,31 +166,100 @@ class Expr:
             raise refused(f"extract(..., {group!r}): it takes the number of a group, from 0")
         return self._call("extract", _text("extract", pattern), group)
 
-    def strptime(self, pattern: str, *, strict: bool = True) -> Expr:
+    def strptime(self, pattern: str, *, zone: str = UTC, strict: bool = True) -> Expr:
         """Parses text as a datetime: ``strptime("%d/%m/%Y %H:%M")``. Directives are those of Python: ``.%f`` is a
-        fraction of a second, ``%z`` a zone. Text without a zone is UTC. ``%y`` from 70 is in the last century. A
-        pattern without a year is refused; other missing parts have their least value. Text that does not fit the
-        pattern fails the job with an error that names it, or gives null if not ``strict``."""
+        fraction of a second, ``%z`` a zone. Text without one is of the time zone ``zone``; of two moments with the same
+        text, when a clock is set back, it is the first. ``%y`` from 70 is in the last century. A pattern without a year
+        is refused; other missing parts have their least value. Text that does not fit the pattern, or that no clock of
+        the zone shows, fails the job with an error that names it, or gives null if not ``strict``."""
         if not isinstance(pattern, str) or "%" not in pattern:
             raise refused(f"strptime({pattern!r}): it takes a pattern such as '%d/%m/%Y %H:%M'")
         try:
             time_pattern(pattern)
         except ValueError as error:
             raise refused(f"strptime({pattern!r}): {error}") from error
-        return self._call("strptime" if strict else "try_strptime", pattern)
+        return self._call("strptime" if strict else "try_strptime", pattern, *_zone("strptime", zone, pattern))
 
-    def strftime(self, pattern: str) -> Expr:
-        """Formats a datetime, a date or an Instant as text, in UTC: ``strftime("%Y-%m-%d %H:%M")``. Directives are
-        those of Python; years have four digits. An unknown one is refused."""
+    def strftime(self, pattern: str, *, zone: str = UTC) -> Expr:
+        """Formats a datetime, a date or an Instant as text, as a clock in the time zone shows it:
+        ``strftime("%Y-%m-%d %H:%M", zone="Europe/Berlin")``. Directives are those of Python; years have four digits. An
+        unknown one is refused."""
         try:
             check_written(pattern)
         except (TypeError, ValueError) as error:
             raise refused(f"strftime({pattern!r}): {error}") from error
-        return self._call("strftime", pattern)
+        return self._call("strftime", pattern, *_zone("strftime", zone, pattern))
 
-    def hour(self) -> Expr:
-        """The hour of the day of a datetime or an Instant, UTC, 0 to 23."""
-        return self._call("hour")
+    def truncate(self, every: str, *, zone: str = UTC) -> Expr:
+        """A datetime, a date or an Instant rounded down to the beginning of its ``"year"``, ``"quarter"``, ``"month"``,
+        ``"week"`` (Monday), ``"day"``, ``"hour"``, ``"minute"`` or ``"second"``, or to a duration that divides a day,
+        such as ``"15m"``, as a clock in the time zone shows it."""
+        return self._call("truncate", _unit(every), *_zone("truncate", zone))
+
+    def year(self, *, zone: str = UTC) -> Expr:
+        """The year of a datetime, a date or an Instant, in the time zone. So are the other parts."""
+        return self._call("year", *_zone("year", zone))
+
+    def quarter(self, *, zone: str = UTC) -> Expr:
+        """1 to 4."""
+        return self._call("quarter", *_zone("quarter", zone))
+
+    def month(self, *, zone: str = UTC) -> Expr:
+        """1 to 12."""
+        return self._call("month", *_zone("month", zone))
+
+    def week(self, *, zone: str = UTC) -> Expr:
+        """The week of ISO 8601, 1 to 53: week 1 has the year's first Thursday."""
+        return self._call("week", *_zone("week", zone))
+
+    def day(self, *, zone: str = UTC) -> Expr:
+        """The day of the month, 1 to 31."""
+        return self._call("day", *_zone("day", zone))
+
+    def weekday(self, *, zone: str = UTC) -> Expr:
+        """The day of the week of ISO 8601: 1 is Monday, 7 Sunday."""
+        return self._call("weekday", *_zone("weekday", zone))
+
+    def day_of_year(self, *, zone: str = UTC) -> Expr:
+        """1 to 366."""
+        return self._call("day_of_year", *_zone("day_of_year", zone))
+
+    def hour(self, *, zone: str = UTC) -> Expr:
+        """0 to 23."""
+        return self._call("hour", *_zone("hour", zone))
+
+    def minute(self, *, zone: str = UTC) -> Expr:
+        """0 to 59."""
+        return self._call("minute", *_zone("minute", zone))
+
+    def second(self, *, zone: str = UTC) -> Expr:
+        """0 to 59."""
+        return self._call("second", *_zone("second", zone))
+
+    def field(self, name: str) -> Expr:
+        """A field of a nested record; null where the record is."""
+        return self._call("field", _text("field", name))
+
+    def list_length(self) -> Expr:
+        """The number of elements of a list."""
+        return self._call("list_length")
+
+    def list_get(self, index: int) -> Expr:
+        """Element ``index`` of a list, from 0, or from its end if negative; null if the list is shorter."""
+        if type(index) is not int:
+            raise refused(f"list_get({index!r}): it takes a whole number")
+        return self._call("list_get", index)
+
+    def list_contains(self, value: object) -> Expr:
+        """Whether one of the elements of a list is a plain value."""
+        if value is None or isinstance(value, Expr):
+            raise refused(f"list_contains({value}): it takes a plain value")
+        return self._call("list_contains", value)
+
+    def json_value(self, path: str) -> Expr:
+        """The value at a path of text with JSON, as text: ``json_value("$.user.names[0]")``. Null where there is none,
+        and where the text is no JSON. ``cast`` makes numbers of it."""
+        return self._call("json_value", _text("json_value", path))
 
     def count(self) -> AggregateExpr:
         """The number of rows of the group in which the value is not null."""
@@ -235,6 +343,12 @@ class Expr:
     def __rmod__(self, other: object) -> Expr:
         return _binary("%", other, self)
 
+    def __pow__(self, other: object) -> Expr:
+        return _binary("**", self, other)
+
+    def __rpow__(self, other: object) -> Expr:
+        return _binary("**", other, self)
+
     def __neg__(self) -> Expr:
         return self._call("negate")
 
@@ -313,6 +427,32 @@ def apply(function: Callable[..., Any], *columns: str | Expr, returns: object) -
     return Expr(Apply(function, arguments, column_type(returns)))
 
 
+def coalesce(*values: object) -> Expr:
+    """The first of some values that is not null. Each is an expression or a plain value."""
+    if not values:
+        raise refused("coalesce(): it takes at least one value")
+    *others, last = map(node_of, values)
+    for value in reversed(others):
+        last = Case(KernelCall("is_not_null", (value,)), value, last)
+    return Expr(last)
+
+
+def least(*values: object) -> Expr:
+    """The least of some values of each row; nulls do not count."""
+    return _extreme("least", values)
+
+
+def greatest(*values: object) -> Expr:
+    """The greatest of some values of each row; nulls do not count."""
+    return _extreme("greatest", values)
+
+
+def _extreme(kernel: str, values: Sequence[object]) -> Expr:
+    if len(values) < 2:
+        raise refused(f"{kernel}(...): it takes two values or more")
+    return Expr(KernelCall(kernel, tuple(map(node_of, values))))
+
+
 def node_of(value: object) -> ExpressionNode:
     """The tree of an expression; a plain value is a literal. Raises GraphError for what is neither."""
     if isinstance(value, When | Then):
@@ -327,6 +467,37 @@ def _text(method: str, value: object) -> str:
     if not isinstance(value, str):
         raise refused(f"{method}({value}): it takes plain text; apply() calls your own function of several columns")
     return value
+
+
+def _zone(method: str, zone: object, pattern: str = "") -> tuple[str, ...]:
+    """The option for a time zone; none for UTC. Raises GraphError for what is no zone, and for a pattern that has one
+    itself."""
+    if zone == UTC:
+        return ()
+    if "%z" in pattern or "%Z" in pattern:
+        raise refused(f"{method}({pattern!r}, zone={zone!r}): the pattern has a zone itself")
+    if not isinstance(zone, str):
+        raise refused(f"{method}(zone={zone!r}): it takes the name of a time zone, such as 'Europe/Berlin'")
+    try:
+        check_zone(zone)
+    except ValueError as error:
+        raise refused(f"{method}(zone={zone!r}): {error}") from error
+    return (zone,)
+
+
+def _unit(every: object) -> str | int:
+    """What times are rounded to: a unit of the calendar, or microseconds. Raises GraphError."""
+    if every in UNITS:
+        return str(every)
+    clock = {"hour": "1h", "minute": "1m", "second": "1s"}
+    try:
+        found = micros(clock.get(every, every) if isinstance(every, str) else every)  # type: ignore[arg-type]
+    except SettingError as error:
+        units = ", ".join((*UNITS, *clock))
+        raise refused(f"truncate({every!r}): it takes {units}, or a duration such as '15m'") from error
+    if found <= 0 or DAY_US % found:
+        raise refused(f"truncate({every!r}): it takes a duration that divides a day, or a unit such as 'week'")
+    return found
 
 
 def _binary(kernel: str, left: object, right: object) -> Expr:

@@ -27,6 +27,18 @@ from clonos_py.columns.grouping import group_integers
 from clonos_py.columns.rounding import rounded
 from clonos_py.columns.times import DURATION, MOMENT, from_iso, instants, moments, to_iso
 from clonos_py.columns.views import fixed, valid
+from clonos_py.expressions.calendar import PARTS, UTC, local, moment, of_local, part, truncated
+from clonos_py.expressions.nested import json_value, list_contains, list_element, list_length, struct_field
+from clonos_py.expressions.numbers import (
+    exponential,
+    extreme,
+    logarithm,
+    power,
+    rounded_down,
+    rounded_up,
+    sign,
+    square_root,
+)
 from clonos_py.expressions.time_patterns import around_microseconds, time_pattern
 from clonos_py.model.errors import Interrupted, UserCodeError, shown
 from clonos_py.model.places import blamed, place_of_function
@@ -38,8 +50,6 @@ Values = Any
 _ZERO: Values = pa.scalar(0)
 _ONE: Values = pa.scalar(1)
 _MINUS_ONE: Values = pa.scalar(-1)
-_HOUR_US: Values = pa.scalar(3_600_000_000)
-_HOURS: Values = pa.scalar(24)
 _SECOND_US: Values = pa.scalar(1_000_000)
 _FIRST_TEXTS = 1_024
 _COARSE = frozenset("YmdHMyjBbAae%")
@@ -392,19 +402,6 @@ def _split(text: Values, separator: str) -> Values:
     return pc.split_pattern(text, separator)
 
 
-def _part(parts: Values, index: int) -> Values:
-    """Element ``index`` (from 0) of each list; null if the list is shorter."""
-    if isinstance(parts, pa.Scalar):
-        return _part(pa.array([parts.as_py()], parts.type), index)[0]
-    if isinstance(parts, pa.DictionaryArray):
-        return _part(parts.dictionary, index).take(parts.indices)
-    lengths = pc.list_value_length(parts)
-    starts: Values = parts.offsets.slice(0, len(parts))
-    offset: Values = pa.scalar(index, starts.type)
-    at = pc.if_else(pc.greater(lengths, offset), pc.add(starts, offset), pa.scalar(None, starts.type))
-    return parts.values.take(at)
-
-
 def _extract(text: Values, pattern: str, number: int) -> Values:
     """Group ``number`` of the first match of a regular expression; null without a match."""
     import polars as pl
@@ -436,14 +433,15 @@ def _repeats(text: Values) -> bool:
     return len(text) > _FIRST_TEXTS and 2 * pc.count_distinct(first).as_py() < _FIRST_TEXTS
 
 
-def _strftime(times: Values, pattern: str) -> Values:
+def _strftime(times: Values, pattern: str, zone: str = UTC) -> Values:
     """Formats times as text, with the digits of the microsecond for each ``%f``."""
     if isinstance(times, pa.Scalar):
-        return _strftime(pa.array([times.as_py()], times.type), pattern)[0]
+        return _strftime(pa.array([times.as_py()], times.type), pattern, zone)[0]
+    times = moment(times) if zone == UTC else local(times, zone).cast(MOMENT)
     parts = around_microseconds(pattern)
     if len(parts) == 1:
         return _formatted(times, pattern)
-    digits = _modulo(_moment(times), _SECOND_US).cast(pa.string())
+    digits = _modulo(moment(times), _SECOND_US).cast(pa.string())
     digits = pc.utf8_lpad(digits, 6, "0")
     written = [_formatted(times, part) if part else pa.scalar("") for part in parts]
     return pc.binary_join_element_wise(*written, digits) if len(parts) > 1 else written[0]
@@ -452,8 +450,7 @@ def _strftime(times: Values, pattern: str) -> Values:
 def _formatted(times: Values, pattern: str) -> Values:
     """Formats times as text, once for each minute, or for each second if the pattern has seconds."""
     unit_us = 60_000_000 if set(re.findall("%(.)", pattern)) <= _COARSE else 1_000_000
-    moment: Values = _moment(times)
-    units = fixed(pc.fill_null(moment, _ZERO)) // unit_us
+    units = fixed(pc.fill_null(moment(times), _ZERO)) // unit_us
     moments = group_integers(units)
     seconds: Values = pa.array(units[moments.first] * (unit_us // 1_000_000))
     written: Values = pc.strftime(seconds.cast(pa.timestamp("s", "UTC")), pattern)
@@ -461,23 +458,12 @@ def _formatted(times: Values, pattern: str) -> Values:
     return written.take(pa.array(moments.ids, mask=None if known is None else ~known))
 
 
-def _hour(times: Values) -> Values:
-    return _modulo(_floor_divide(_moment(times), _HOUR_US), _HOURS)
-
-
-def _moment(times: Values) -> Values:
-    """Times as microseconds UTC."""
-    if times.type == pa.int64() or pa.types.is_timestamp(times.type) or pa.types.is_date(times.type):
-        return instants(times)
-    raise pa.ArrowNotImplementedError("a moment is a datetime, a date or an Instant (int64, microseconds UTC)")
-
-
-def _strptime(text: Values, pattern: str, strict: bool) -> Values:
-    """Parses text as times; text without a zone is UTC. ``%f`` is a fraction of a second, as in Python."""
+def _strptime(text: Values, pattern: str, zone: str = UTC, *, strict: bool) -> Values:
+    """Parses text as times; text without a zone is of this one. ``%f`` is a fraction of a second, as in Python."""
     import polars as pl
 
     if isinstance(text, pa.Scalar):
-        return _strptime(pa.array([text.as_py()], text.type), pattern, strict)[0]
+        return _strptime(pa.array([text.as_py()], text.type), pattern, zone, strict=strict)[0]
     if not pa.types.is_string(text.type):
         raise pa.ArrowNotImplementedError("strptime reads text")
     spelled, rest = time_pattern(pattern)
@@ -488,6 +474,8 @@ def _strptime(text: Values, pattern: str, strict: bool) -> Values:
         )
     except pl.exceptions.PolarsError as error:
         raise pa.ArrowInvalid(str(error)) from error
+    if zone != UTC:
+        found = of_local(found, zone)
     if strict and found.null_count > text.null_count:
         misread = pc.and_(pc.is_null(found), pc.is_valid(text))
         raise pa.ArrowInvalid(f"{text.filter(misread)[0].as_py()!r} is not a time of the form {pattern!r}")
@@ -557,9 +545,24 @@ KERNELS: dict[str, Kernel] = {
     "slice": Kernel(_slice),
     "extract": Kernel(_extract, gives_null=True),
     "strftime": Kernel(_strftime),
-    "hour": Kernel(_hour),
+    **{name: Kernel(partial(part, name=name)) for name in PARTS},
+    "truncate": Kernel(truncated),
     "strptime": Kernel(partial(_strptime, strict=True), fallible=True),
     "try_strptime": Kernel(partial(_strptime, strict=False), gives_null=True),
     "split": Kernel(_split),
-    "part": Kernel(_part, gives_null=True),
+    "part": Kernel(list_element, gives_null=True),
+    "field": Kernel(struct_field, gives_null=True),
+    "list_length": Kernel(list_length),
+    "list_get": Kernel(list_element, gives_null=True),
+    "list_contains": Kernel(list_contains),
+    "json_value": Kernel(json_value, gives_null=True),
+    "sqrt": Kernel(square_root),
+    "exp": Kernel(exponential),
+    "log": Kernel(logarithm),
+    "floor": Kernel(rounded_down),
+    "ceil": Kernel(rounded_up),
+    "sign": Kernel(sign),
+    "**": Kernel(power, fallible=True),
+    "least": Kernel(partial(extreme, "min_element_wise")),
+    "greatest": Kernel(partial(extreme, "max_element_wise")),
 }

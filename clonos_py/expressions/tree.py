@@ -21,7 +21,7 @@ from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.moments import shown_rows
 from clonos_py.model.places import blamed
 
-_INFIX = frozenset(["+", "-", "*", "/", "//", "%", ">", ">=", "<", "<=", "==", "!=", "&", "|"])
+_INFIX = frozenset(["+", "-", "*", "**", "/", "//", "%", ">", ">=", "<", "<=", "==", "!=", "&", "|"])
 _COMPARISONS = frozenset([">", ">=", "<", "<=", "==", "!="])
 
 
