@@ -104,7 +104,7 @@ def _join_type(how: str) -> JoinType:
 
 
 def _check(within: Within, how: JoinType) -> None:
-    """Raises GraphError for a join of which rows without a match would never be known, or have no time."""
+    """Raises GraphError where it is never known that a row has no match, and for rows that are only looked up."""
     if within == Forever(None) and any(how.unmatched):
         raise GraphError(
             f"how={how.value!r}: with forever() a match may always come, so that no row is ever without one; give it a "
