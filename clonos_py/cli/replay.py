@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SAID_EVERY_S = 2.0
 _DIFFERENCES_SHOWN = 10
+_TASKS_SHOWN = 3
 
 
 class TimeOfDay(click.ParamType[int]):
@@ -204,6 +205,13 @@ def _say_what(report: ReplayReport) -> None:
     click.echo(f"replaying from {first} to {last}", err=True)
     if report.code_changed:
         click.echo("note: the code is not the one that wrote the record", err=True)
+    if tasks := report.without_tail:
+        more = f" and {len(tasks) - _TASKS_SHOWN} more" if len(tasks) > _TASKS_SHOWN else ""
+        click.echo(
+            f"note: no file has what {', '.join(tasks[:_TASKS_SHOWN])}{more} held when the job failed; the replay may "
+            "end before that",
+            err=True,
+        )
 
 
 def _say(report: ReplayReport, took_s: float, out: Path | None) -> None:

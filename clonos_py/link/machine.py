@@ -564,13 +564,13 @@ class LinkMachine:
         return [io.SendToCoordinator(report), *self._outflow.repeat_requests(), io.SendToTask(task.GoOn())]
 
     def tail(self, failed: Manifest | None) -> RecordTail | None:
-        """What the process holds of logs that no snapshot has recorded yet; None if it has no task, or records none.
-        ``failed``: see ``RecordTail.interval``."""
+        """What the process holds of logs that no snapshot has recorded yet, maybe nothing: so a replay finds out which
+        files are missing. None if it has no task, or records none. ``failed``: see ``RecordTail.interval``."""
         if failed is None or self.attempt is None or not self._recording.on:
             return None
         own = self.task_id.log_id
         logs = [*self._recording.since(0), *self.store.since(0, lambda log: log != own)]
-        return RecordTail(self.task_id, self.attempt, logs, failed) if logs else None
+        return RecordTail(self.task_id, self.attempt, logs, failed)
 
     def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
         tail = self.tail(message.failed)

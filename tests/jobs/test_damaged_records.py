@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.checkpoint.layout import BASES
-from tests.jobs.recorded import recorded, replayed
+from tests.jobs.recorded import JOB, Ended, recorded, replayed
 
 
 def _altered(content: bytes) -> bytes:
@@ -34,10 +33,34 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+FAILS = JOB.replace(
+    "def double(row: Txn) -> Doubled:\n",
+    """@service
+def documents() -> Iterator[Callable[[int], str]]:
+    yield lambda number: f"{number:9}" * 10_000
+
+def double(row: Txn, ctx: Context) -> Doubled:
+    if row.id % 100 == 0:
+        assert int(ctx.call(documents, row.id)[:9]) == row.id
+    if row.id == 598:
+        raise ValueError("the last one")
+""",
+).replace("import AsyncIterator", "import AsyncIterator, Callable")
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job with large answers of a service, which has failed."""
+    folder = tmp_path_factory.mktemp("failed")
+    with pytest.raises(AssertionError, match="the last one"):
+        recorded(folder, FAILS)
+    return folder
+
+
 def files(folder: Path) -> list[Path]:
-    """The files of the checkpoint folder that have content, but marks."""
+    """The files of the checkpoint folder that have content."""
     found = (path for path in (folder / "checkpoints").rglob("*") if path.is_file() and path.stat().st_size)
-    return sorted(path.relative_to(folder) for path in found if path.parent.name != BASES)
+    return sorted(path.relative_to(folder) for path in found)
 
 
 def some_of_each_kind(folder: Path) -> list[Path]:
@@ -63,20 +86,54 @@ def damaged(path: Path, damage: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_one_line_with_a_remedy_or_is_not_needed(record: Path, damage: str) -> None:
-    """In an interval that begins at the last base, with state, and in the whole record."""
-    refused = set()
-    for path in some_of_each_kind(record):
+    """In an interval that begins at the last base, with state, and in the whole record. Of a mark of a base only the
+    name counts."""
+    refused, kinds = set(), some_of_each_kind(record)
+    assert {".base", ".chunks", ".manifest", ".record"} <= {path.suffix for path in kinds}
+    for path in kinds:
         for begin in ((), ("--checkpoint", "1000000")):
-            with damaged(record / path, damage):
-                before = files(record)
-                ended = replayed(record, *begin)
-                assert files(record) == before, "nothing is written"
-            lines = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
-            assert (ended.returncode, len(lines)) in ((0, 0), (1, 1)), (path, ended)
-            if lines:
-                refused.add(path.suffix)
-                assert "Traceback" not in ended.stderr
-                assert "--fresh" not in lines[0], (path, lines[0])
-                assert any(remedy in lines[0] for remedy in ("choose", "restore")), (path, lines[0])
-    assert {".record", ".chunks"} <= refused
+            refused.update(refused_for(record, path, damage, *begin))
+    assert {".record", ".chunks"} <= refused - {".base"} == refused
     assert replayed(record).returncode == 0
+
+
+def refused_for(folder: Path, path: Path, damage: str, *begin: str) -> list[str]:
+    """The suffix of a file if a replay is refused that needs it; else the replay is as without the damage."""
+    with damaged(folder / path, damage):
+        before = files(folder)
+        ended = replayed(folder, *begin)
+        assert files(folder) == before, "nothing is written"
+    assert "Traceback" not in ended.stderr
+    lines = errors(ended)
+    if ended.returncode == 0 and not lines:
+        return []
+    assert (ended.returncode, len(lines)) == (1, 1), (path, ended)
+    if "the last one" in lines[0]:
+        return []
+    assert "--fresh" not in lines[0], (path, lines[0])
+    assert any(remedy in lines[0] for remedy in ("choose", "restore")), (path, lines[0])
+    return [path.suffix]
+
+
+def errors(ended: Ended) -> list[str]:
+    return [line for line in ended.stderr.splitlines() if line.startswith("error:")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_answers_and_what_a_failed_job_held_are_not_replaced_by_something_else(failed: Path, damage: str) -> None:
+    kinds = [path for path in some_of_each_kind(failed) if path.suffix in (".answer", ".tail")]
+    refused = {suffix for path in kinds for suffix in refused_for(failed, path, damage)}
+    assert {path.suffix for path in kinds} == {".answer", ".tail"}
+    assert refused == ({".answer"} if damage == "missing" else {".answer", ".tail"})
+    assert "the last one" in replayed(failed).stderr
+
+
+def test_a_file_is_missing_of_what_a_task_held_when_its_job_failed(failed: Path) -> None:
+    """So it may be if the process had died. What others held of the log of the task is replayed."""
+    assert "no file has what" not in replayed(failed).stderr
+    for path in files(failed):
+        if path.suffix == ".tail":
+            with damaged(failed / path, "missing"):
+                ended = replayed(failed)
+            vertex, index = path.name.split(".")[1].rsplit("-", 1)
+            assert f"note: no file has what {vertex}[{index}] held when the job failed" in ended.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -79,6 +79,9 @@ class ReplayReport:
     """Tasks that end before their last snapshot; see ``ReplayResult``."""
     rows: Counter[str] = field(default_factory=Counter)
     """By sink: the number of rows that it was given."""
+    without_tail: list[str] = field(default_factory=list)
+    """Tasks of a failed job whose processes have left no file of what they held then: they had died, or it is
+    missing."""
 
 
 class RecordedJob:
@@ -198,7 +201,8 @@ class RecordedJob:
         tails = self.tails(chosen, last)
         newest = tails[0].interval if tails else last
         code_changed = newest is not None and newest.of_other_code(code_digest())
-        return legs(self.manifests, first, last, tails), ReplayReport(first, last, bool(tails), code_changed)
+        report = ReplayReport(first, last, bool(tails), code_changed, without_tail=_without_tail(tails))
+        return legs(self.manifests, first, last, tails), report
 
     # ---- how the job ran
 
@@ -275,6 +279,14 @@ def replay(
         report.differences += result.differences
         report.incomplete += result.incomplete
     return report
+
+
+def _without_tail(tails: Sequence[RecordTail]) -> list[str]:
+    """The tasks of the job that are missing among these."""
+    have = {tail.task for tail in tails}
+    of_job = tails[0].interval.parallelism if tails else {}
+    tasks = (TaskId(vertex, index) for vertex, count in of_job.items() for index in range(count))
+    return [str(task) for task in tasks if task not in have]
 
 
 def _leading_to(
