@@ -46,7 +46,7 @@ def test_an_event_is_frozen_and_its_fields_are_plain_values(kind: type[Coordinat
 def test_counters_have_no_mappings_except_those_whose_keys_are_data() -> None:
     assert ProcessCounters.__struct_config__.frozen
     hints = get_type_hints(ProcessCounters)
-    composed = {"counts", "latency", "worst_latency", "event_times", "saved_parts", "state"}
+    composed = {"counts", "metrics", "latency", "worst_latency", "event_times", "saved_parts", "state"}
     assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == composed
     assert (hints["counts"], hints["latency"]) == (dict[str, int], dict[int, int])
     assert hints["event_times"] == list[EventTimesRead]
