@@ -27,7 +27,7 @@ from clonos_py.runtime.ray.cluster import PREPARED_RESOURCE, WORKER_ENVIRONMENT
 
 _RAY = str(Path(sys.executable).parent / "ray")
 _HOST = "127.0.0.1"
-_HEAD = ("--head", "--include-dashboard=false", "--no-monitor")
+_HEAD = ("--head", "--no-monitor")
 """There is no autoscaler to serve, and the run itself forwards what its functions print."""
 _OBJECT_STORE_BYTES = 80 << 20
 _START_S_MAX = 60.0
@@ -41,9 +41,16 @@ class RayletError(Exception):
 class Raylets:
     """The nodes of a running cluster. The first one is the head, without which the cluster cannot run."""
 
-    def __init__(self, port: int, folder: Path) -> None:
+    def __init__(self, port: int, folder: Path, dashboard: int | None = None) -> None:
         self.address = f"{_HOST}:{port}"
-        self._port, self._folder = port, folder
+        self.dashboard = f"http://{_HOST}:{dashboard}" if dashboard is not None else ""
+        """The address of Ray's dashboard, which takes jobs; empty if there is none."""
+        self._folder = folder
+        self._head = [*_HEAD, f"--port={port}", "--include-dashboard=false"]
+        if dashboard is not None:
+            self._head[-1:] = [
+                "--include-dashboard=true", f"--dashboard-host={_HOST}", f"--dashboard-port={dashboard}"
+            ]  # fmt: skip
         self._nodes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -54,7 +61,7 @@ class Raylets:
     def add(self) -> None:
         """Starts one more node."""
         number = len(self._nodes)
-        where = [f"--address={self.address}"] if number else [*_HEAD, f"--port={self._port}"]
+        where = [f"--address={self.address}"] if number else self._head
         self._nodes.append(_start(where, self._folder / f"{number}.log"))
 
     def lose(self) -> None:
@@ -68,13 +75,14 @@ class Raylets:
 
 
 @contextmanager
-def raylets(nodes: int, port: int | None = None) -> Iterator[Raylets]:
-    """Runs a cluster of ``nodes`` raylets within the block."""
+def raylets(nodes: int, port: int | None = None, dashboard: bool = False) -> Iterator[Raylets]:
+    """Runs a cluster of ``nodes`` raylets within the block. ``dashboard``: with that of Ray, which ``ray[default]``
+    has."""
     if port is not None:
         _check_port(port)
     _make_token()
     with TemporaryDirectory(prefix="raylets-") as folder:
-        cluster = _head(Path(folder), port)
+        cluster = _head(Path(folder), port, dashboard)
         try:
             for _ in range(nodes - 1):
                 cluster.add()
@@ -83,11 +91,12 @@ def raylets(nodes: int, port: int | None = None) -> Iterator[Raylets]:
             cluster.stop()
 
 
-def _head(folder: Path, port: int | None) -> Raylets:
+def _head(folder: Path, port: int | None, dashboard: bool) -> Raylets:
     """Starts a cluster with its head only. Without ``port`` up to three free ports are tried, since another program may
     take one before Ray listens there."""
     for last in (False, False, True):
-        cluster = Raylets(free_ports(1)[0] if port is None else port, folder)
+        free = free_ports(2)
+        cluster = Raylets(free[0] if port is None else port, folder, free[1] if dashboard else None)
         try:
             cluster.add()
         except RayletError:

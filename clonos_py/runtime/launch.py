@@ -12,6 +12,7 @@ from clonos_py.runtime.garbage import kept
 from clonos_py.runtime.run_control import Ended, controlled
 from clonos_py.runtime.run_settings import RunResult
 from clonos_py.runtime.stop_switch import StopSwitch
+from clonos_py.runtime.submitted import on_its_cluster
 from clonos_py.runtime.tracing import traced
 from clonos_py.runtime.web.server import served
 from clonos_py.settings.definitions import Runtime, Settings
@@ -35,6 +36,7 @@ def run_job(
 ) -> RunResult:
     """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
     anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
+    settings = on_its_cluster(settings)
     with kept():
         physical = planned(job, settings)
         match settings.runtime:

@@ -132,7 +132,11 @@ class Settings:
         "standby_feed",
     )
     runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")
-    address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
+    address: str | None = _setting(
+        TEXT,
+        None,
+        "The Ray cluster to join; without one, that of the submitted Ray job it runs in, else a local Ray is started.",
+    )
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
     take_over: bool = _setting(FLAG, False, "Stop the running job of this name, and continue from its last checkpoint.")
