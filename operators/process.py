@@ -112,6 +112,10 @@ class ProcessOperator(Operator):
     def final(self) -> bool:
         return self._in_order or bool(self._event_timers)
 
+    @property
+    def has_processing_timers(self) -> bool:
+        return bool(self._processing_timers)
+
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._keys = ProcessKeys(self._inputs[0].key)

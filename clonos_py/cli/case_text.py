@@ -14,20 +14,22 @@ from clonos_py.cli.python_text import Brackets, Literals, Named, Source, call, l
 from clonos_py.dsl.loading import JobFile
 from clonos_py.model.errors import SettingError
 from clonos_py.model.record import Record
+from clonos_py.testing.given_answers import KINDS
 
 _ROWS_EXPECTED_MAX = 10
 
 
 @dataclass(frozen=True)
 class RecordedCase:
-    """``inputs``: by source. ``times``, ``draws``, ``answers``: see ``testing.run``. ``expected``: all rows of the sink
-    in this order, of which ``number`` is the one that was asked for."""
+    """``inputs``: by source. ``times``, ``draws``, ``answers``, ``timers``: see ``testing.run``. ``expected``: all rows
+    of the sink in this order, of which ``number`` is the one that was asked for."""
 
     sink: str
     inputs: Mapping[str, Sequence[Record]]
     times: Mapping[str, Sequence[int]]
     draws: Mapping[str, Sequence[float | int]]
     answers: Mapping[str, Sequence[Any]]
+    timers: Mapping[str, Sequence[tuple[int, int]]]
     expected: Sequence[Record]
     number: int
 
@@ -79,8 +81,8 @@ class CaseText:
             "{", [Named(f"{quoted(name)}: ", self._list(rows)) for name, rows in case.inputs.items()], "}"
         )
         given: list[Source] = [f"sinks=[{quoted(case.sink)}]"] if self._alone else []
-        given += [Named(f"{kind}=", kind) for kind in ("times", "draws", "answers") if getattr(case, kind)]
-        assigned = [line for name in ("times", "draws", "answers") for line in self._assigned(name)]
+        given += [Named(f"{kind}=", kind) for kind in KINDS if getattr(case, kind)]
+        assigned = [line for name in KINDS for line in self._assigned(name)]
         shown = laid_out(inputs, 4, "inputs = ")
         ran = laid_out(call("testing.run", [self._job, "inputs", *given]), 4, "out = ")
         expected = self._assertion()

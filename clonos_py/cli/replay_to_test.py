@@ -22,7 +22,7 @@ from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import RowFound
 from clonos_py.runtime.replay.questions import NeededRows, NeedsTracer
 from clonos_py.runtime.replay.run import interval_texts
-from clonos_py.testing.given_answers import KINDS, GivenAnswers
+from clonos_py.testing.given_answers import KINDS, TIMERS, GivenAnswers
 from clonos_py.testing.jobs import run_once
 
 if TYPE_CHECKING:
@@ -181,11 +181,12 @@ def _counts(kind: Any) -> bool:
 
 def _case(job: Job, sink: str, needed: NeededRows, inputs: Mapping[str, Sequence[Record]]) -> RecordedCase:
     """What the job gives for these rows, with as few answers as it asks for. Raises _NotGiven."""
-    times, draws, answers = (
+    times, draws, answers, fired = (
         {name: list(found) for name, given in needed.answers.items() if (found := given[kind])}
         for kind in range(len(KINDS))
     )
-    case = RecordedCase(sink, inputs, times, draws, answers, (), 0)
+    timers = {name: fired.get(name, []) for name in _timed(job)}
+    case = RecordedCase(sink, inputs, times, draws, answers, timers, (), 0)
     problem: _NotGiven | None = None
     for tried in _tried(job, case):
         try:
@@ -200,13 +201,21 @@ def _case(job: Job, sink: str, needed: NeededRows, inputs: Mapping[str, Sequence
     raise problem
 
 
+def _timed(job: Job) -> Iterator[str]:
+    """The process functions with processing-time timers."""
+    for node in job.graph().nodes:
+        if isinstance(node.work, RunProcess):
+            timers = node.work.declared.declared_timers.values()
+            yield from [node.name] if any(timer.processing_time for timer in timers) else []
+
+
 def _found(job: Job, case: RecordedCase, needed: NeededRows) -> RecordedCase:
     """What the job gives for a case, among which is the row. Raises _NotGiven."""
     ran, wanted = _run(job, case), _fields(needed.row)
     for number, row in enumerate(ran.expected):
         if _fields(row).items() <= wanted.items() or wanted.items() <= _fields(row).items():
             return replace(ran, number=number)
-    why = "rows of other keys mattered, or their order, or a timer of the clock"
+    why = "rows of other keys mattered, or their order"
     if not needed.whole:
         why = "rows from before the interval matter, too: begin it earlier"
     raise _NotGiven(f"the rows that led to it do not give {needed.row} again; {why}")
@@ -268,7 +277,10 @@ def _fields(row: Record) -> dict[str, str]:
 def _run(job: Job, case: RecordedCase) -> RecordedCase:
     """The case with what the job gives. Nothing is asked live. Raises _NotGiven."""
     names = [node.name for node in job.graph().nodes if isinstance(node.work, CallPerRow | CallPerBatch | RunProcess)]
-    given = GivenAnswers(*({name: of.get(name, ()) for name in names} for of in (case.times, case.draws, case.answers)))
+    times, draws, answers = (
+        {name: of.get(name, ()) for name in names} for of in (case.times, case.draws, case.answers)
+    )
+    given = GivenAnswers(times, draws, answers, case.timers)
     try:
         found = run_once(job, case.inputs, 0, 0, 1, {}, None, given)
     except (ClonosError, AssertionError) as error:
@@ -277,9 +289,10 @@ def _run(job: Job, case: RecordedCase) -> RecordedCase:
     rows = next(rows for name, rows in found.rows.items() if name.removeprefix("sink-") == case.sink)
     times, draws, answers = (
         {name: values[:count] for name, values in of.items() if (count := given.operators[name].used[kind])}
-        for kind, of in zip(KINDS, (case.times, case.draws, case.answers), strict=True)
+        for kind, of in zip(KINDS, (case.times, case.draws, case.answers), strict=False)
     )
-    return RecordedCase(case.sink, case.inputs, times, draws, answers, rows, case.number)
+    timers = {name: values[: given.operators[name].used[TIMERS]] for name, values in case.timers.items()}
+    return RecordedCase(case.sink, case.inputs, times, draws, answers, timers, rows, case.number)
 
 
 def _masked(job: Job, case: RecordedCase, mask: Mask) -> RecordedCase:

@@ -3,6 +3,9 @@
 The answers of an operator are given in the order in which its functions ask. They enter at the task's gate, as live
 answers do. ``draws`` are the results of ``random()`` and of ``gauss(0, 1)`` (floats) and of ``getrandbits()`` (ints)
 of ``ctx.random``; all of its other methods compute theirs from these.
+
+``timers`` say when the clock reaches processing-time timers. The operator sets none in its task: they fire between two
+of its batches.
 """
 
 from __future__ import annotations
@@ -14,16 +17,19 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from clonos_py.model.errors import GraphError, ServiceError, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
+from clonos_py.model.times import MAX_TIME
+from clonos_py.operators.process import ProcessOperator
 from clonos_py.operators.subclassing import subclassed
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.plain import plain
 
-TIMES, DRAWS, ANSWERS = "times", "draws", "answers"
-KINDS = (TIMES, DRAWS, ANSWERS)
+TIMES, DRAWS, ANSWERS, TIMERS = "times", "draws", "answers", "timers"
+KINDS = (TIMES, DRAWS, ANSWERS, TIMERS)
 
 ByOperator = Mapping[str, Sequence[Any]]
 """Answers of one kind by the name of the operator that asks."""
@@ -74,6 +80,14 @@ class AnswersOfOperator:
             )
         return found
 
+    def fired(self, taken: int) -> Iterator[int]:
+        """The times that the clock reaches before the operator takes another row. ``taken``: the rows that it has
+        taken."""
+        given = self.given[TIMERS]
+        while (number := self.used[TIMERS]) < len(given) and given[number][0] <= taken:
+            self.used[TIMERS] += 1
+            yield given[number][1]
+
     def answer(self) -> Any:
         """The next answer of a service. Raises the ServiceError that is in its place."""
         found = self.next(ANSWERS)
@@ -85,8 +99,8 @@ class AnswersOfOperator:
 class GivenAnswers:
     """The answers for all operators of a job."""
 
-    def __init__(self, times: ByOperator, draws: ByOperator, answers: ByOperator) -> None:
-        by_kind = dict(zip(KINDS, (times, draws, answers), strict=True))
+    def __init__(self, times: ByOperator, draws: ByOperator, answers: ByOperator, timers: ByOperator) -> None:
+        by_kind = dict(zip(KINDS, (times, draws, answers, timers), strict=True))
         names = dict.fromkeys(name for given in by_kind.values() for name in given)
         self.operators = {
             name: AnswersOfOperator(name, {kind: given[name] for kind, given in by_kind.items() if name in given})
@@ -94,7 +108,8 @@ class GivenAnswers:
         }
 
     def answering(self, plan: PhysicalPlan) -> PhysicalPlan:
-        """The plan with operators that get these answers. Raises GraphError if one of them is not in it."""
+        """The plan with operators that get these answers. Raises GraphError if one of them is not in it, or has no
+        processing-time timers to fire."""
         known = [operator.name for vertex in plan.vertices for operator in vertex.operators if not operator.sink]
         for name in self.operators:
             if name not in known:
@@ -103,7 +118,25 @@ class GivenAnswers:
 
     def _operator(self, operator: OperatorPlan) -> OperatorPlan:
         given = self.operators.get(operator.name)
-        return operator if given is None else replace(operator, factory=partial(_answered, operator.factory, given))
+        if given is None:
+            return operator
+        if TIMERS in given.given:
+            _check_timers(operator, given.given[TIMERS])
+        return replace(operator, factory=partial(_answered, operator.factory, given))
+
+
+def _check_timers(operator: OperatorPlan, timers: Sequence[Any]) -> None:
+    made = operator.factory()
+    if not (isinstance(made, ProcessOperator) and made.has_processing_timers):
+        raise GraphError(f"the test has timers for {operator.name!r}, which has no processing-time timers")
+    for given in timers:
+        if not (isinstance(given, tuple) and len(given) == 2 and all(type(value) is int for value in given)):
+            raise GraphError(
+                f"timers= of the test has {given!r} for {operator.name!r}: give pairs of the number of rows that it "
+                "has taken and the time that the clock reaches then, in microseconds UTC"
+            )
+    if [rows for rows, _ in timers] != sorted(rows for rows, _ in timers):
+        raise GraphError(f"timers= of the test for {operator.name!r} are not in the order of the rows taken")
 
 
 def _answered(factory: Callable[[], Operator], given: AnswersOfOperator) -> Operator:
@@ -112,10 +145,26 @@ def _answered(factory: Callable[[], Operator], given: AnswersOfOperator) -> Oper
 
 class _Answered(Operator):
     given: AnswersOfOperator
+    _rows_taken = 0
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         given: Any = _GivenContext(ctx, self.given)
         super().open(given, out)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self._fire_given()
+        self._rows_taken += rows.num_rows
+        super().on_rows(rows, side)
+
+    def on_watermark(self, watermark: int) -> int:
+        if watermark == MAX_TIME:
+            self._fire_given()
+        return super().on_watermark(watermark)
+
+    def _fire_given(self) -> None:
+        if TIMERS in self.given.given:
+            for at in self.given.fired(self._rows_taken):
+                self.on_timer(at)
 
 
 class _GivenContext:
@@ -136,6 +185,14 @@ class _GivenContext:
             return self._draws
         found: random.Random = self._ctx.random
         return found
+
+    def set_timer(self, at: int) -> None:
+        if TIMERS not in self._given.given:
+            self._ctx.set_timer(at)
+
+    def clear_timer(self, at: int) -> None:
+        if TIMERS not in self._given.given:
+            self._ctx.clear_timer(at)
 
     def start_call(self, number: int, service: str, question: Any) -> None:
         if ANSWERS not in self._given.given:

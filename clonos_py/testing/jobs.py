@@ -21,6 +21,12 @@ The clock, random numbers and services can be given their answers:
         answers = {"priced": [testing.http_answer(json={"rate": 2})]}
         out = run(prices.job, {"sales": [Sale("a", 2)]}, times={"priced": [at("3s")]}, answers=answers)
         assert out["prices"] == [Price("a", 4, at("3s"))]
+
+The clock reaches processing-time timers where ``timers`` says, here after two rows of the process function:
+
+    def test_reminder() -> None:
+        out = run(orders.job, {"orders": [Order("a"), Order("b")]}, timers={"reminders": [(2, at("1h"))]})
+        assert out["reminded"] == [Reminder("a"), Reminder("b")]
 """
 
 from __future__ import annotations
@@ -72,6 +78,7 @@ def run(
     times: ByOperator | None = None,
     draws: ByOperator | None = None,
     answers: ByOperator | None = None,
+    timers: ByOperator | None = None,
 ) -> dict[str, list[Any]]:
     """Runs a job and returns the rows of every sink, by the sink's name (``sink-alerts`` also as ``alerts``). For a
     table these are its changes, with the column ``_change`` if rows can leave the table.
@@ -84,8 +91,14 @@ def run(
     ``ctx.time.now()`` (microseconds UTC); ``random()`` and ``gauss(0, 1)`` (floats) and ``getrandbits()`` (ints) of
     ``ctx.random``, from which its other methods compute theirs; ``ctx.call`` and ``ctx.http`` together (values,
     ``http_answer(...)``, or a ServiceError, which is raised). Other operators ask live. A function that asks once more
-    than there are answers fails; answers may be left. The order in which operators ask holds for one task without
-    failures only, so these are refused with ``kills`` and ``parallelism``.
+    than there are answers fails; answers may be left.
+
+    ``timers`` has by process function pairs (rows, time in microseconds UTC): once it has taken so many rows, and
+    before it takes the next one, the clock reaches this time, and its processing-time timers fire that are due then.
+    They do not fire otherwise; without ``timers`` they fire if the job lasts so long.
+
+    The order in which operators ask holds for one task without failures only, so all of these are refused with
+    ``kills`` and ``parallelism``.
 
     Raises the ClonosError that ended a run. Raises AssertionError naming the seed if one of several runs differs from
     the run without kills, if a recovery did more than it should, or if kills were requested and none happened. Dead
@@ -98,11 +111,13 @@ def run(
         raise GraphError(f"run() takes a Job, not {type(job).__name__}: {remedy}")
     if sinks is not None:
         job = job.leading_to(sinks)
-    if (times or draws or answers) and (kills or parallelism > 1):
-        raise GraphError("times=, draws= and answers= are for one task without failures: omit kills= and parallelism=")
+    if (times or draws or answers or timers) and (kills or parallelism > 1):
+        raise GraphError(
+            "times=, draws=, answers= and timers= are for one task without failures: omit kills= and parallelism="
+        )
 
     def given() -> GivenAnswers:
-        return GivenAnswers(times or {}, draws or {}, answers or {})
+        return GivenAnswers(times or {}, draws or {}, answers or {}, timers or {})
 
     clean = run_once(job, inputs, first_seed, 0, parallelism, services or {}, None, given())
     other = "without kills" if kills else f"with seed {first_seed}"

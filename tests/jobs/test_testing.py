@@ -12,13 +12,16 @@ from clonos_py import (
     Context,
     Instant,
     Job,
+    Process,
     Record,
     ServiceError,
     UserCodeError,
     at,
     col,
     count,
+    processing_timer,
     service,
+    state,
     testing,
     tumbling,
 )
@@ -164,6 +167,78 @@ def test_asynchronous_functions_get_given_answers_in_the_order_of_their_calls() 
     given: Any = {"times": {"asked": [7]}, "answers": {"asked": answers}}
     out = testing.run(questions(awaited), {"sales": SALES[:1]}, **given)
     assert out["answers"] == [Asked("a", 7, 0.0, 201, '{"rate":2}', "anna")]
+
+
+class Sold(Record):
+    product: str
+    amount: int
+    late: bool
+
+
+class Quiet(Process[Sale, Sold]):
+    """Sums up sales, until a minute has passed without any."""
+
+    total: int = state(0)
+    silence = processing_timer()
+
+    def on_row(self, row: Sale, ctx: Context) -> None:
+        self.total += row.amount
+        self.silence.set(ctx.time.now() + at("1m"))
+
+    @silence.fires
+    def falls_silent(self, ctx: Context) -> Sold:
+        total, self.total = self.total, 0
+        return Sold(ctx.key, total, ctx.time.now() > at("2m"))
+
+
+def quiet() -> Job:
+    job = Job("quiet")
+    sales = job.source(MemorySource([], schema=Sale)).named("sales")
+    sales.key_by("product").process(Quiet).named("quiet").sink(MemorySink()).named("sold")
+    return job
+
+
+@pytest.mark.parametrize(
+    ("timers", "seconds", "sold"),
+    [
+        ([], [0, 0, 1, 120], []),
+        ([(2, 30)], [0, 0, 1, 120], []),
+        (
+            [(1, 60), (3, 60), (4, 200)],
+            [0, 60, 100, 101, 120, 240, 240],
+            [("a", 2, False), ("a", 13, True), ("b", 1, True)],
+        ),
+        ([(3, 60), (3, 61), (4, 200)], [0, 0, 1, 62, 120, 240], [("a", 15, False), ("b", 1, True)]),
+        ([(4, 180), (5, 1_000)], [0, 0, 1, 120, 180, 181], [("a", 15, True), ("b", 1, True)]),
+    ],
+)
+def test_processing_timers_fire_where_the_test_says(
+    timers: list[tuple[int, int]], seconds: list[int], sold: list[tuple[str, int, bool]]
+) -> None:
+    """The last timer of each is for more rows than there are, or fires at the end."""
+    times = [at("1s") * second for second in seconds]
+    given = [(rows, at("1s") * second) for rows, second in timers]
+    out = testing.run(quiet(), {"sales": SALES}, seeds=2, times={"quiet": times}, timers={"quiet": given})
+    assert [(row.product, row.amount, row.late) for row in out["sold"]] == sold
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"timers": {"quiet": [(1, "1m")]}},
+            r"timers= of the test has \(1, '1m'\) for 'quiet': give pairs of the number",
+        ),
+        ({"timers": {"quiet": [(2, 0), (1, 0)]}}, "timers= of the test for 'quiet' are not in the order of the rows"),
+        ({"timers": {"sold": []}}, "the test has answers for 'sold': the job has quiet"),
+        ({"timers": {"quiet": []}, "parallelism": 2}, "are for one task without failures"),
+    ],
+)
+def test_timers_that_cannot_fire_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        testing.run(quiet(), {"sales": SALES}, **given)
+    with pytest.raises(GraphError, match="timers for 'asked', which has no processing-time timers"):
+        testing.run(questions(asked), {"sales": SALES[:1]}, timers={"asked": []})
 
 
 @pytest.mark.parametrize(

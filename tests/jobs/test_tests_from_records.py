@@ -98,16 +98,21 @@ class Numbered(Process[Txn, Ticket]):
         return Ticket(row.id, Numbered.count)
 
 class Alarm(Process[Txn, Ticket]):
+    # Rings soon after a row, unless another one comes first. Each row asks for the time, but for every third.
     late = processing_timer()
     id: int = state(0)
+    rung: int = state(0)
 
-    def on_row(self, row: Txn, ctx: Context) -> None:
+    def on_row(self, row: Txn, ctx: Context) -> Ticket | None:
         self.id = row.id
-        self.late.set(ctx.time.now() + 1_000)
+        if row.id % 3:
+            self.late.set(ctx.time.now() + 1)
+        return Ticket(row.id, 1_000 + self.rung) if self.rung else None
 
     @late.fires
     def rings(self, ctx: Context) -> Ticket:
-        return Ticket(self.id, -1)
+        self.rung += 1
+        return Ticket(self.id, -self.rung)
 
 def night(folder: str) -> Job:
     job = Job("night", runtime="local", parallelism=2, checkpoint_interval="30ms", record="1h", frame_rows=10)
@@ -190,6 +195,7 @@ def delayed(row: Txn) -> Txn:
 def more(folder: str) -> Job:
     job = Job("more", runtime="local", parallelism=2, checkpoint_interval="30ms", record="1h", frame_rows=10)
     txns = job.source(FileSource(f"{folder}/in-*.jsonl", format="jsonl", schema=Txn)).named("txns")
+    txns.key_by("name").process(Alarm).named("alarm").sink(MemorySink()).named("alarms")
     txns.rebalance().map(limited).named("limited").sink(MemorySink()).named("limits")
     slow = job.source(FileSource(f"{folder}/in-*.jsonl", format="jsonl", schema=Txn)).named("slow")
     slow.map(delayed).key_by("name").process(Score).named("delays").sink(MemorySink()).named("delayed_scores")
@@ -417,6 +423,8 @@ def test_a_row_that_its_rows_do_not_give_again_has_no_test(write: Write) -> None
 @pytest.mark.parametrize(
     ("sink", "condition"),
     [
+        ("alarms", "number == -3"),
+        ("alarms", "number == 1_003"),
         ("limits", "id == 30"),
         ("limits", "id == 31"),
         ("over", "name == 'dora'"),

@@ -1,16 +1,17 @@
 """Finds what a row of a sink needed: rows of the sources, and what functions on its way got from outside.
 
 As in a trace, the way leads back from the row. Besides, operators note for which row or key their function asked for
-the time, for random numbers and for answers of services, and what it got.
+the time, for random numbers and for answers of services, and what it got, and behind which row a timer fired.
 """
 
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import SOURCE, OperatorPlace, Tracer, TraceStep, WantedRows
 from clonos_py.runtime.replay.row_rules import TracedRows, inputs_of
 
-TIMES, DRAWS, ANSWERS = "times", "draws", "answers"
+TIMES, DRAWS, ANSWERS, TIMERS = "times", "draws", "answers", "timers"
 
 
 _Ranks = dict[int, tuple[int, ...]]
@@ -42,7 +43,7 @@ _Ranks = dict[int, tuple[int, ...]]
 
 class NotedAnswer(NamedTuple):
     """An answer of kind ``kind``. ``key``: of the process function that got it; else None, and it was for ``row`` of
-    batch ``batch``, or for the whole batch if ``row`` is -1."""
+    batch ``batch``, or for the whole batch if ``row`` is -1. Of a timer: it has fired behind this batch."""
 
     kind: str
     value: Any
@@ -52,11 +53,13 @@ class NotedAnswer(NamedTuple):
 
 
 class NeededAnswers(NamedTuple):
-    """What the functions of an operator got, in the order in which they asked."""
+    """What the functions of an operator got, in the order in which they asked. ``timers``: how many of the rows that
+    are needed it had taken when processing-time timers fired, and the time that they were due."""
 
     times: list[int]
     draws: list[float | int]
     answers: list[Any]
+    timers: list[tuple[int, int]]
 
 
 class NeededRows(NamedTuple):
@@ -178,7 +181,27 @@ class NeedsTracer(Tracer):
 
     def _answers(self, place: OperatorPlace) -> NeededAnswers:
         found = list(self._noted_at(place))
-        return NeededAnswers(*([a.value for a in found if a.kind == kind] for kind in (TIMES, DRAWS, ANSWERS)))
+        times, draws, answers = ([a.value for a in found if a.kind == kind] for kind in (TIMES, DRAWS, ANSWERS))
+        return NeededAnswers(times, draws, answers, sorted(set(self._timers(place))))
+
+    def _timers(self, place: OperatorPlace) -> Iterator[tuple[int, int]]:
+        if place[1] == SOURCE:
+            return
+        keys = self._keys.get(place, ())
+        taken = {task: sorted(self._ranked(place, task)) for task in self._taken[place]}
+        order = sorted(rank for ranked in taken.values() for _, rank in ranked)
+        for task, ranked in taken.items():
+            batches, last = [batch for batch, _ in ranked], list(accumulate((rank for _, rank in ranked), max))
+            for note in self._notes.get((task, place[1]), ()):
+                if note.kind == TIMERS and note.key in keys:
+                    before = bisect_right(batches, note.batch)
+                    yield bisect_right(order, last[before - 1]) if before else 0, note.value
+
+    def _ranked(self, place: OperatorPlace, task: TaskId) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The batch and the place in the order of each row that is needed and that an operator of a task has taken."""
+        for batch, rows in self._taken[place][task].items():
+            ranks = self._order_of.get((place, task, batch), {})
+            yield from ((batch, ranks.get(row, (0, batch, row))) for row in rows.tolist())
 
     def _noted_at(self, place: OperatorPlace) -> Iterator[NotedAnswer]:
         if place[1] == SOURCE:
@@ -187,6 +210,8 @@ class NeedsTracer(Tracer):
         for task, positions in self._taken[place].items():
             rows = {batch: set(at.tolist()) for batch, at in positions.items()}
             for n, note in enumerate(self._notes.get((task, place[1]), ())):
+                if note.kind == TIMERS:
+                    continue
                 if note.key is not None and note.key in self._keys.get(place, ()):
                     chosen.append(((), str(task), n, note))
                 elif note.key is None and note.batch in rows and (note.row < 0 or note.row in rows[note.batch]):
@@ -243,9 +268,22 @@ class _NotingAsyncRows(_Noting):
         super().on_answer(number, value, error)
 
 
-class _NotingProcess(_Noting):
+class _NotingProcess(_Noting, ProcessOperator):
+    _fires_at: int | None = None
+    """The time that processing-time timers were due that fire."""
+
     def noted_key(self) -> tuple[Any, ...] | None:
-        return tuple(self._keys.by_name(self.cell.key).values())  # type: ignore[attr-defined]
+        return tuple(self._keys.by_name(self.cell.key).values())
+
+    def on_timer(self, at: int) -> None:
+        self._fires_at = at
+        super().on_timer(at)
+        self._fires_at = None
+
+    def _failure(self, call: Callable[..., Any], *given: Any) -> BaseException | None:
+        if self._fires_at is not None:
+            self.note(TIMERS, self._fires_at)
+        return super()._failure(call, *given)
 
 
 _KINDS: dict[type[Operator], type[_Noting]] = {
