@@ -11,7 +11,8 @@ from clonos_py.cli.detached_runs import address_option, on_cluster
 
 def logs(job: str, address: str | None, follow: bool, lines: int) -> None:
     """The body of the command."""
-    from clonos_py.runtime.ray.detached import answer, followed, the_driver_of
+    from clonos_py.runtime.ray.asking import answer
+    from clonos_py.runtime.ray.detached import followed, the_driver_of
 
     with on_cluster(address):
         driver = the_driver_of(job)

@@ -13,13 +13,10 @@ from clonos_py.model.errors import CheckpointError
 
 def create(job: str, name: str, address: str | None) -> None:
     """Keeps the last complete checkpoint of a job that runs on a Ray cluster."""
-    from clonos_py.runtime.ray.detached import answer
-    from clonos_py.runtime.ray.stopping import coordinator_of
+    from clonos_py.runtime.ray.asking import keep_savepoint
 
     with on_cluster(address):
-        checkpoint, problem = answer(coordinator_of(job).savepoint, name)
-    if problem is not None:
-        raise CheckpointError(problem)
+        checkpoint = keep_savepoint(job, name)
     click.echo(kept_text(job, name, checkpoint))
 
 

@@ -17,7 +17,8 @@ _RECOVERIES_SHOWN = 5
 
 def status(job: str, address: str | None, as_json: bool) -> None:
     """The body of the command."""
-    from clonos_py.runtime.ray.detached import answer, the_driver_of
+    from clonos_py.runtime.ray.asking import answer
+    from clonos_py.runtime.ray.detached import the_driver_of
 
     with on_cluster(address):
         found = answer(the_driver_of(job).job)

@@ -13,8 +13,9 @@ from typing import Any
 
 from clonos_py.model.errors import ClonosError
 from clonos_py.runtime.ray.actor_registry import end_processes
+from clonos_py.runtime.ray.asking import answer
 from clonos_py.runtime.ray.cluster import connected, import_ray
-from clonos_py.runtime.ray.detached import answer, driver_of, orphans, the_driver_of
+from clonos_py.runtime.ray.detached import driver_of, orphans, the_driver_of
 
 
 def status(job: str) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from clonos_py.bench.ports import free_ports
 from clonos_py.checkpoint.storage import CheckpointStore
 from deploy.start_raylets import Raylets, raylets
 from tests.clusters.test_stop_command import actors
@@ -114,7 +116,10 @@ def clonos(cluster: Raylets, asker: subprocess.Popen[str], tmp_path: Path) -> It
 
 
 def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: Commands, tmp_path: Path) -> None:
-    started = clonos.deploy("--log-format", "json", "--log-level", "info")
+    (tmp_path / "token").write_text("f" * 16)
+    web = f"127.0.0.1:{free_ports(1)[0]}"
+    given = ["--log-format", "json", "--log-level", "info", "--web", web, "--web-token-file", str(tmp_path / "token")]
+    started = clonos.deploy(*given)
     assert started.returncode == 0, started.stderr
     assert started.stdout.startswith("numbers runs; "), started.stdout
     refused = clonos.deploy()
@@ -123,8 +128,8 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     (driver,) = clonos.actors("DriverActor")
     for tasks, complaint in (("1000", "it must be from 1 to the 128 key groups"), ("none=2", "has no operator 'none'")):
         refused = clonos("rescale", "numbers", "--parallelism", tasks)
-        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-        assert complaint in refused.stderr
+        assert (refused.returncode, refused.stdout, refused.stderr.count("error: ")) == (1, "", 1)
+        assert complaint in refused.stderr.splitlines()[-1], "behind lines of the run, which goes on meanwhile"
     assert clonos.status()["state"] == "running"
     first = clonos.actors("ProcessActor")
     rescaled = clonos("rescale", "numbers", "--parallelism", "1", "--parallelism", "source-paced-numbers=2")
@@ -153,6 +158,19 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "savepoints are never overwritten, choose another name" in again.stderr
 
+    def asked(what: str, wanted: dict[str, Any]) -> httpx.Response:
+        headers = {"authorization": f"Bearer {'f' * 16}"}
+        return httpx.post(f"http://{web}/api/v1/{what}", json=wanted, headers=headers, timeout=WAIT_S_MAX)
+
+    assert asked("savepoint", {"name": "by-web"}).status_code == 201
+    again_by_web = asked("savepoint", {"name": "by-web"})
+    assert (again_by_web.status_code, again_by_web.text.count("\n")) == (409, 1)
+    assert "savepoints are never overwritten, choose another name" in again_by_web.text
+    assert "has no operator 'none'" in asked("rescale", {"operators": {"none": 2}}).text
+    assert asked("rescale", {"parallelism": 2}).status_code == 202
+    wait_until(lambda: sorted(vertex["parallelism"] for vertex in clonos.status().get("vertices", ())) == [2, 2])
+    clonos.await_state("running")
+
     refused = clonos("stop", "numbers", "--savepoint", "early")
     assert refused.stderr.startswith("error: 'numbers' has a savepoint 'early': savepoints are never overwritten")
     assert clonos.status()["state"] == "running"
@@ -168,9 +186,9 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     (tmp_path / "job.py").unlink()  # what runs lies beside the checkpoints
     resumed = clonos("resume", "numbers", "--checkpoints", clonos.checkpoints)
     assert resumed.returncode == 0, resumed.stderr
-    assert sorted(vertex["parallelism"] for vertex in clonos.status()["vertices"]) == [1, 2], "that of the run before"
+    assert sorted(vertex["parallelism"] for vertex in clonos.status()["vertices"]) == [2, 2], "that of the run before"
     clonos.await_state("finished")
-    assert list(CheckpointStore(clonos.checkpoints, "numbers").savepoints()) == ["early", "last"]
+    assert list(CheckpointStore(clonos.checkpoints, "numbers").savepoints()) == ["by-web", "early", "last"]
     assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
 
     (driver,) = clonos.actors("DriverActor")

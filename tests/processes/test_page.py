@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
@@ -15,6 +15,7 @@ from clonos_py.model.coordinator_events import (
     Replayed,
     StandbyActivated,
 )
+from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.user_metrics import MetricKind, UserMetric
 from clonos_py.observe.events import Detected, Event, Progress, TaskFailed
@@ -120,7 +121,7 @@ def test_the_page_goes_on_after_a_restart_of_the_driver(page: Page) -> None:
         expect(page.locator("#events li")).to_contain_text(["checkpoint 8 completed", "tasks run"])
 
 
-def test_the_page_asks_for_the_token_and_stops_the_job(page: Page, tmp_path: Path) -> None:
+def test_the_page_asks_for_the_token_and_changes_the_job(page: Page, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     with serving(web_token_file=str(tmp_path / "token")) as run:
         running(run)
@@ -132,9 +133,29 @@ def test_the_page_asks_for_the_token_and_stops_the_job(page: Page, tmp_path: Pat
         page.locator("#token").fill(TOKEN)
         page.keyboard.press("Enter")
         expect(page.locator("#tasks tr")).to_have_count(3)
-        page.on("dialog", lambda dialog: dialog.accept())
+        said: list[str] = []
+        answers = iter(["before upgrade", None, None, "4, down=2 up=1", "5"])
+
+        def answered(dialog: Dialog) -> None:
+            said.append(dialog.message)
+            dialog.accept(next(answers, None) or "")
+
+        def awaits(seen: Callable[[], bool]) -> None:
+            wait_until(lambda: bool(page.evaluate("true")) and seen())  # Playwright tells of dialogs while it is called
+
+        page.on("dialog", answered)
+        page.locator("#savepoint").click()
+        awaits(lambda: "Savepoint before upgrade is checkpoint 7." in said)
+        assert run.kept == ["before upgrade"]
+        page.locator("#rescale").click()  # the question is left empty
+        page.locator("#rescale").click()
+        awaits(lambda: run.rescaled == [(4, {"down": 2, "up": 1})])
+        run.refusal = SettingError("the run is being rescaled already")
+        page.locator("#rescale").focus()
+        page.keyboard.press("Enter")
+        awaits(lambda: "the run is being rescaled already\n" in said)
         page.locator("#stop").click()
-        wait_until(lambda: run.stop.requested)
+        awaits(lambda: run.stop.requested)
 
 
 def test_the_page_shows_hundreds_of_processes(page: Page) -> None:

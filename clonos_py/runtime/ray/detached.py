@@ -12,6 +12,7 @@ from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.plan.pickling import pack
 from clonos_py.runtime.launch import planned
+from clonos_py.runtime.ray.asking import answer
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.driver_actor import DRIVER_THREADS, DetachedJob, DriverActor, DriverState
 from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, comes_true, free_name, holder, named_actors
@@ -20,7 +21,6 @@ from clonos_py.settings.definitions import Runtime, Settings
 
 _POLL_S = 0.25
 _GONE_S = 15.0
-_ANSWER_S = 10.0
 _STARTED_S = 60.0
 """The time that a driver gets to start a coordinator, or to end what it has started."""
 
@@ -129,17 +129,6 @@ def the_driver_of(job: str) -> Any:
         there = ", ".join(map(repr, named_actors(DRIVERS))) or "none"
         raise SettingError(f"there is no detached run of {job!r} on this cluster; detached runs: {there}")
     return found
-
-
-def answer(method: Any, *arguments: Any) -> Any:
-    """What an actor answers. Raises ClusterError if it does not, as while Ray starts it again."""
-    ray, coming = import_ray(), method.remote(*arguments)
-    try:
-        if ray.wait([coming], timeout=_ANSWER_S)[0]:
-            return ray.get(coming)
-    except ray.exceptions.RayActorError as error:
-        raise ClusterError("the driver has died, and Ray is starting it again: ask again soon") from error
-    raise ClusterError(f"the driver has not answered within {_ANSWER_S:g} s: ask again")
 
 
 def state_of(driver: Any) -> DriverState | None:

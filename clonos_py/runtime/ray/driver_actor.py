@@ -34,6 +34,7 @@ from clonos_py.observe.start_reports import reported
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
+from clonos_py.runtime.ray.asking import keep_savepoint
 from clonos_py.runtime.ray.cluster import connected, import_ray, node_ids
 from clonos_py.runtime.ray.driver_lines import DriverLines
 from clonos_py.runtime.ray.opened_actors import OpenedActors
@@ -41,6 +42,7 @@ from clonos_py.runtime.ray.rescaling import Rescaling
 from clonos_py.runtime.ray.run import Driven, RunIdentity, drive
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.runtime.stop_switch import StopSwitch
+from clonos_py.runtime.web.controls import JobControls
 from clonos_py.runtime.web.job_view import JobView
 from clonos_py.runtime.web.server import serving
 from clonos_py.settings.definitions import Settings
@@ -197,7 +199,7 @@ class DriverActor:
         def report(text: str) -> None:
             lines.report(round((datetime.now(UTC) - self._since).total_seconds() * 1e6), text)
 
-        with reported(view.status, report), serving(view, lines, self.stop) as listener:
+        with reported(view.status, report), serving(view, lines, self._controls) as listener:
 
             def listen(at_us: int, event: Event) -> None:
                 if isinstance(event, CoordinatorReplaced) and not view.status.tasks:  # deployed by a former driver
@@ -266,24 +268,44 @@ class DriverActor:
             self._stop_requested = True
             self._stop.request()
 
+    @property
+    def _controls(self) -> JobControls:
+        return JobControls(self.stop, partial(keep_savepoint, self._job), self._begin_rescale)
+
+    def _begin_rescale(self, default: int | None, operators: Mapping[str, int]) -> None:
+        """Begins a change of parallelism. Raises ClonosError if the job cannot have that parallelism; if it does not
+        start, that becomes a line of the run and an event."""
+        if isinstance(found := self._layout_at(default, operators), str):
+            raise ClusterError(found)
+
+        def carry_out() -> None:
+            outcome = self.rescale(default, operators)
+            if isinstance(outcome, str):
+                self._lines.warn(f"it is not rescaled: {outcome}")
+
+        threading.Thread(target=carry_out, name="rescaling", daemon=True).start()
+
     def rescale(self, default: int | None, operators: Mapping[str, int]) -> float | str:
         """Has the run go on at another parallelism, see ``RunParallelism``. Its new processes are opened before it
         stops. Returns the seconds for which it has paused, when all tasks run; or why it does not have that
         parallelism."""
         try:
             with self._rescaling.begun() as change:
-                running = self._running
-                if running is None or self._deployed is None or self._word != "running":
-                    return f"the run is {self._word}: rescale it when it runs"
-                former = running.parallelism
-                parallelism = RunParallelism(
-                    former.changes + 1, default or former.default, {**former.operators, **operators}
-                )
-                settings = replace(running.settings, drop_state=(), renames=(), kills=())
-                layout = _planned(self._deployed.job, settings, parallelism)
+                if isinstance(layout := self._layout_at(default, operators), str):
+                    return layout
                 return change(layout._replace(opened=self._opened_for(layout)), self._stop.request)
         except ClonosError as problem:
             return _text(problem)
+
+    def _layout_at(self, default: int | None, operators: Mapping[str, int]) -> _Layout | str:
+        """The run at another parallelism, or why it cannot have one now. Raises SettingError or GraphError."""
+        running = self._running
+        if running is None or self._deployed is None or self._word != "running":
+            return f"the run is {self._word}: rescale it when it runs"
+        former = running.parallelism
+        parallelism = RunParallelism(former.changes + 1, default or former.default, {**former.operators, **operators})
+        settings = replace(running.settings, drop_state=(), renames=(), kills=())
+        return _planned(self._deployed.job, settings, parallelism)
 
     def _opened_for(self, layout: _Layout) -> OpenedActors:
         """Actors for all tasks of a layout, which have started. Raises ClusterError."""

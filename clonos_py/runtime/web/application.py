@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -21,10 +22,16 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from clonos_py.model.errors import ClonosError, SettingError, one_line
+from clonos_py.runtime.web.controls import JobControls
 from clonos_py.runtime.web.job_view import JobView
 from clonos_py.runtime.web.metrics import CONTENT_TYPE, JobMetrics
 from clonos_py.settings.kinds import ListenAddress
 
+P = ParamSpec("P")
+R = TypeVar("R")
+Endpoint = Callable[[Request], Awaitable[Response]]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
 _POLL_S = 0.25
 _KEEP_ALIVE_S = 15.0
 _OPEN = frozenset({"/healthz", "/readyz", "/"})
@@ -40,9 +47,9 @@ _PAGE_HEADERS = {
 
 
 def application(
-    view: JobView, metrics: JobMetrics, address: ListenAddress, token: str | None, stop: Callable[[], None]
+    view: JobView, metrics: JobMetrics, address: ListenAddress, token: str | None, controls: JobControls
 ) -> ASGIApp:
-    """The application of one run. ``stop`` asks the run to stop with a last checkpoint."""
+    """The application of one run. Only those who have a token may use ``controls``."""
 
     async def prometheus(request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
@@ -55,7 +62,8 @@ def application(
         return PlainTextResponse("".join(f"{why}\n" for why in reasons or ["ready"]), 503 if reasons else 200)
 
     async def job(request: Request) -> Response:
-        return Response(msgspec.json.encode(view.job()), media_type="application/json")
+        found = {**view.job(), "controls": controls.offered if token is not None else []}
+        return Response(msgspec.json.encode(found), media_type="application/json")
 
     async def events(request: Request) -> Response:
         given = request.headers.get("last-event-id", request.query_params.get("after", "0"))
@@ -70,11 +78,35 @@ def application(
             return PlainTextResponse("there is no such file\n", 404)
         return FileResponse(_PAGE / name, headers=_PAGE_HEADERS)
 
-    async def stop_job(request: Request) -> Response:
-        if token is None:
-            return PlainTextResponse("to stop the job from here, run it with web_token_file\n", 403)
-        await run_in_threadpool(stop)
-        return JSONResponse({"stopping": True}, 202)
+    def stop(given: _Nothing) -> tuple[int, dict[str, Any]]:
+        controls.stop()
+        return 202, {"stopping": True}
+
+    def savepoint(given: _SavepointName) -> tuple[int, dict[str, Any]]:
+        keep = _offered(controls.savepoint, "savepoints are kept of jobs on Ray that have a checkpoint folder")
+        return 201, {"savepoint": given.name, "checkpoint": keep(given.name)}
+
+    def rescale(given: _Tasks) -> tuple[int, dict[str, Any]]:
+        begin = _offered(controls.rescale, "only a detached run changes its parallelism while it runs")
+        begin(given.parallelism, given.operators)
+        return 202, {"rescaling": True}
+
+    def asked(carry_out: Callable[[Any], tuple[int, dict[str, Any]]], form: type[msgspec.Struct]) -> Endpoint:
+        """An endpoint that carries out a request of this form."""
+
+        async def endpoint(request: Request) -> Response:
+            if token is None:
+                return PlainTextResponse("to change the job from here, run it with web_token_file\n", 403)
+            try:
+                given = msgspec.json.decode(await request.body() or b"{}", type=form)
+                status, answer = await run_in_threadpool(carry_out, given)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                return PlainTextResponse(f"{one_line(error)}\n", 400)
+            except ClonosError as error:
+                return PlainTextResponse(f"{one_line(error)}\n", 409)
+            return JSONResponse(answer, status)
+
+        return endpoint
 
     routes = [
         Route("/", page),
@@ -84,9 +116,39 @@ def application(
         Route("/readyz", readyz),
         Route("/api/v1/job", job),
         Route("/api/v1/events", events),
-        Route("/api/v1/stop", stop_job, methods=["POST"]),
+        Route("/api/v1/stop", asked(stop, _Nothing), methods=["POST"]),
+        Route("/api/v1/savepoint", asked(savepoint, _SavepointName), methods=["POST"]),
+        Route("/api/v1/rescale", asked(rescale, _Tasks), methods=["POST"]),
     ]
     return _Guard(Starlette(routes=routes), address, token)
+
+
+class _Nothing(msgspec.Struct):
+    """A request without content."""
+
+
+class _SavepointName(msgspec.Struct, forbid_unknown_fields=True):
+    """``name``: under which the last complete checkpoint is kept."""
+
+    name: str
+
+
+class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
+    """How many tasks run each operator that asks for none, and each of these operators."""
+
+    parallelism: _Count | None = None
+    operators: dict[str, _Count] = {}
+
+    def __post_init__(self) -> None:
+        if self.parallelism is None and not self.operators:
+            raise ValueError("name a parallelism, or that of an operator in operators")
+
+
+def _offered(control: Callable[P, R] | None, otherwise: str) -> Callable[P, R]:
+    """Raises SettingError for what the run cannot do."""
+    if control is None:
+        raise SettingError(otherwise)
+    return control
 
 
 @cache

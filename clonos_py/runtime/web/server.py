@@ -14,7 +14,8 @@ from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Event, Listener
 from clonos_py.runtime.stop_switch import StopSwitch
-from clonos_py.settings.definitions import Settings
+from clonos_py.runtime.web.controls import JobControls
+from clonos_py.settings.definitions import Runtime, Settings
 from clonos_py.settings.kinds import ListenAddress
 
 if TYPE_CHECKING:  # a run without an address does not import it
@@ -34,12 +35,26 @@ def served(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: Sto
         return
     from clonos_py.runtime.web.job_view import JobView
 
-    with serving(JobView(plan, settings, datetime.now(UTC)), listener, stop.request) as told:
+    controls = JobControls(stop.request, _savepoints(plan.job) if _keeps_savepoints(settings) else None)
+    with serving(JobView(plan, settings, datetime.now(UTC)), listener, controls) as told:
         yield told
 
 
+def _keeps_savepoints(settings: Settings) -> bool:
+    return settings.runtime is Runtime.RAY and settings.checkpoints is not None
+
+
+def _savepoints(job: str) -> Callable[[str], int]:
+    def keep(name: str) -> int:
+        from clonos_py.runtime.ray.asking import keep_savepoint
+
+        return keep_savepoint(job, name)
+
+    return keep
+
+
 @contextmanager
-def serving(view: JobView, listener: Listener, request_stop: Callable[[], None]) -> Iterator[Listener]:
+def serving(view: JobView, listener: Listener, controls: JobControls) -> Iterator[Listener]:
     """What ``served`` does, for a view that its caller reads, too: the listener tells the view before ``listener``,
     also where the settings name no address."""
     if (address := view.settings.web) is None:
@@ -57,7 +72,7 @@ def serving(view: JobView, listener: Listener, request_stop: Callable[[], None])
     listening = bound(address)
     with listening:
         config = uvicorn.Config(
-            application(view, metrics, address, token, request_stop),
+            application(view, metrics, address, token, controls),
             log_config=None,
             log_level="critical",
             access_log=False,

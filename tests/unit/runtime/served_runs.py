@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -13,10 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from clonos_py.bench.ports import free_ports
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
-from clonos_py.observe.events import Event, Listener, Measured, ProcessReading
+from clonos_py.observe.events import Event, Listener, Measured, ProcessReading, no_listener
 from clonos_py.runtime.stop_switch import StopSwitch
-from clonos_py.runtime.web.server import served
+from clonos_py.runtime.web.controls import JobControls
+from clonos_py.runtime.web.job_view import JobView
+from clonos_py.runtime.web.server import serving as serving_run
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.kinds import ListenAddress
 from tests.unit.task.plans import three
@@ -32,6 +36,23 @@ class Served:
     def __init__(self, address: ListenAddress, listener: Listener, heard: list[Event], stop: StopSwitch) -> None:
         self.url = f"http://{address}"
         self.listen, self.heard, self.stop = listener, heard, stop
+        self.kept: list[str] = []
+        self.rescaled: list[tuple[int | None, dict[str, int]]] = []
+        self.refusal: ClonosError | None = None
+        """Raised by each request but a stop."""
+
+    def keep(self, name: str) -> int:
+        """The control for savepoints."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.kept.append(name)
+        return 7
+
+    def rescale(self, default: int | None, operators: Mapping[str, int]) -> None:
+        """The control for the parallelism."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.rescaled.append((default, dict(operators)))
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         return httpx.get(self.url + path, headers=headers)
@@ -63,8 +84,11 @@ def serving(**changed: Any) -> Iterator[Served]:
     assert address is not None
     heard: list[Event] = []
     stop = StopSwitch()
-    with served(three(), settings, lambda _, event: heard.append(event), stop) as listener:
-        yield Served(address, listener, heard, stop)
+    run = Served(address, no_listener, heard, stop)
+    controls = JobControls(stop.request, run.keep, run.rescale)
+    view = JobView(three(), settings, datetime.now(UTC))
+    with serving_run(view, lambda _, event: heard.append(event), controls) as run.listen:
+        yield run
 
 
 def active(**counted: Any) -> ProcessCounters:

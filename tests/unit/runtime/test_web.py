@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from clonos_py.bench.ports import free_ports
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -26,17 +28,19 @@ from clonos_py.model.coordinator_events import (
     StandbyActivated,
 )
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.errors import SettingError
+from clonos_py.model.errors import CheckpointError, SettingError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.state import StateSize
 from clonos_py.model.user_metrics import MetricDefinition, MetricKind, UserMetric, after
-from clonos_py.observe.events import Detected, Event, Progress, Recovered, TaskFailed
+from clonos_py.observe.events import Detected, Event, Progress, Recovered, TaskFailed, no_listener
 from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.web.metrics import cause
-from clonos_py.settings.definitions import Guarantee
+from clonos_py.runtime.web.server import served
+from clonos_py.settings.definitions import Guarantee, Settings
 from clonos_py.settings.kinds import ListenAddress
 from tests.unit.runtime.served_runs import SECOND, TOKEN, Served, active, serving
-from tests.unit.task.plans import DOWN, MIDDLE, UP
+from tests.unit.task.plans import DOWN, MIDDLE, UP, three
 
 
 @pytest.fixture
@@ -314,9 +318,57 @@ def test_requests_need_the_token_if_there_is_one(tmp_path: Path) -> None:
         assert run.stop.requested
 
 
-def test_without_a_token_nothing_can_be_changed(run: Served) -> None:
-    assert httpx.post(f"{run.url}/api/v1/stop").status_code == 403
-    assert not run.stop.requested
+@pytest.mark.parametrize("what", ["stop", "savepoint", "rescale"])
+def test_without_a_token_nothing_can_be_changed(run: Served, what: str) -> None:
+    refused = httpx.post(f"{run.url}/api/v1/{what}", json={"name": "n"})
+    assert (refused.status_code, refused.text) == (403, "to change the job from here, run it with web_token_file\n")
+    assert (run.stop.requested, run.kept, run.rescaled) == (False, [], [])
+    assert run.job()["controls"] == []
+
+
+def test_with_the_token_savepoints_are_kept_and_the_parallelism_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with serving(web_token_file=str(tmp_path / "token")) as run:
+
+        def asked(what: str, wanted: object) -> tuple[int, str]:
+            answer = httpx.post(f"{run.url}/api/v1/{what}", json=wanted, headers=headers)
+            return answer.status_code, answer.text
+
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        assert json.loads(run.get("/api/v1/job", **headers).text)["controls"] == ["stop", "savepoint", "rescale"]
+        assert asked("savepoint", {"name": "before"}) == (201, '{"savepoint":"before","checkpoint":7}')
+        assert asked("rescale", {"parallelism": 4})[0] == 202
+        assert asked("rescale", {"operators": {"join": 2}})[0] == 202
+        assert (run.kept, run.rescaled) == (["before"], [(4, {}), (None, {"join": 2})])
+        for what, wrong, reason in (
+            ("savepoint", {}, "missing required field `name`"),
+            ("savepoint", {"name": 3}, "Expected `str`, got `int`"),
+            ("savepoint", {"name": "a", "to": "b"}, "unknown field `to`"),
+            ("rescale", {}, "name a parallelism, or that of an operator in operators"),
+            ("rescale", {"parallelism": 0}, "`int` >= 1"),
+            ("rescale", {"operators": {"join": "x"}}, "Expected `int`"),
+            ("rescale", [4], "Expected `object`, got `array`"),
+        ):
+            status, text = asked(what, wrong)
+            assert (status, text.count("\n")) == (400, 1)
+            assert reason in text
+        run.refusal = CheckpointError("'three' has a savepoint 'before'")
+        assert asked("savepoint", {"name": "before"}) == (409, "'three' has a savepoint 'before'\n")
+        assert asked("rescale", {"parallelism": 4}) == (409, "'three' has a savepoint 'before'\n")
+    assert (len(run.kept), len(run.rescaled)) == (1, 2)
+
+
+def test_what_a_run_cannot_do_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    settings = replace(
+        Settings(), web=ListenAddress("127.0.0.1", free_ports(1)[0]), web_token_file=str(tmp_path / "token")
+    )
+    with served(three(), settings, no_listener, StopSwitch()):
+        assert httpx.get(f"http://{settings.web}/api/v1/job", headers=headers).json()["controls"] == ["stop"]
+        for what, wanted in (("savepoint", {"name": "n"}), ("rescale", {"parallelism": 2})):
+            refused = httpx.post(f"http://{settings.web}/api/v1/{what}", json=wanted, headers=headers)
+            assert refused.status_code == 409
 
 
 @pytest.mark.parametrize("content", ["short", "two words of enough length", "", "\xe4" * 20])

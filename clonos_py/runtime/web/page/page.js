@@ -143,7 +143,7 @@ async function ask() {
     const job = await answer.json();
     byId("login").hidden = true;
     byId("main").hidden = false;
-    byId("stop").hidden = !document.cookie.includes("clonos_token=") || job.state !== "running";
+    for (const name of ["savepoint", "rescale", "stop"]) byId(name).hidden = job.state !== "running" || !job.controls.includes(name);
     if (began !== job.began) listen(job.began);
     show(job);
   } catch {
@@ -177,10 +177,30 @@ byId("login").addEventListener("submit", (event) => {
   byId("refused").textContent = "";
   ask().then(() => { if (!byId("login").hidden) byId("refused").textContent = "That is not the token of this job."; });
 });
-byId("stop").addEventListener("click", async () => {
-  if (!confirm("Stop the job, with a last checkpoint?")) return;
-  const answer = await fetch("/api/v1/stop", { method: "POST" });
+async function change(what, wanted) {
+  const answer = await fetch(`/api/v1/${what}`, { method: "POST", body: JSON.stringify(wanted) });
   if (!answer.ok) alert(await answer.text());
+  return answer.ok ? answer.json() : null;
+}
+
+byId("stop").addEventListener("click", () => {
+  if (confirm("Stop the job, with a last checkpoint?")) change("stop", {});
+});
+byId("savepoint").addEventListener("click", async () => {
+  const name = prompt("Keep the last complete checkpoint under which name?")?.trim();
+  const kept = name ? await change("savepoint", { name }) : null;
+  if (kept) alert(`Savepoint ${kept.savepoint} is checkpoint ${kept.checkpoint}.`);
+});
+byId("rescale").addEventListener("click", () => {
+  const given = prompt("How many tasks for each operator? Such as 4, or join=4 source=2 for some.")?.trim();
+  if (!given) return;
+  const wanted = { operators: {} };
+  for (const part of given.split(/[\s,]+/)) {
+    const at = part.lastIndexOf("=");
+    if (at < 0) wanted.parallelism = Number(part);
+    else wanted.operators[part.slice(0, at)] = Number(part.slice(at + 1));
+  }
+  change("rescale", wanted);
 });
 
 ask();
