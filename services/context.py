@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
 from clonos_py.model.errors import UserCodeError
@@ -30,7 +31,6 @@ class Context:
         self._calls_frame = (0, 0)
         self._calls = 0
         self.http = Http(ctx, self._next_call)
-        self.metrics = FunctionMetrics(ctx.measure)
 
     def at_row(self, row: int, event_time: int | None = None) -> None:
         """For the operator: sets the current row of the frame (-1: none, a timer) and the event time for user code."""
@@ -45,6 +45,11 @@ class Context:
     def random(self) -> random.Random:
         """A random generator like the module ``random``; its seed is logged."""
         return self._ctx.random
+
+    @cached_property
+    def metrics(self) -> FunctionMetrics:
+        """Counters, gauges and histograms of the function."""
+        return FunctionMetrics(self._ctx.measure)
 
     @property
     def key(self) -> Any:

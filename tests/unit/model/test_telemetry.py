@@ -14,6 +14,7 @@ from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Pong, decode_to_coordinator, encode
 from clonos_py.model.state import StateSize
+from clonos_py.model.user_metrics import MetricKind, UserMetric
 
 PLAIN = {int, float, str, bool, TaskId, Attempt, NoneType}
 WITH_KEYS_OF_DATA = {"requests"}
@@ -28,6 +29,8 @@ COUNTERS = ProcessCounters(
     latency={129: 2},
     event_times=[EventTimesRead("bids", "at", -5, 2**62)],
     state={"sums": StateSize(3, 2**40)},
+    metrics={"shop.euros": UserMetric(MetricKind.HISTOGRAM, 2.5, (1.0,), (0, 1))},
+    attempt=Attempt(1, 2),
 )
 
 
@@ -46,10 +49,11 @@ def test_an_event_is_frozen_and_its_fields_are_plain_values(kind: type[Coordinat
 def test_counters_have_no_mappings_except_those_whose_keys_are_data() -> None:
     assert ProcessCounters.__struct_config__.frozen
     hints = get_type_hints(ProcessCounters)
-    composed = {"counts", "metrics", "latency", "worst_latency", "event_times", "saved_parts", "state"}
+    composed = {"counts", "latency", "worst_latency", "event_times", "saved_parts", "state", "metrics"}
     assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == composed
     assert (hints["counts"], hints["latency"]) == (dict[str, int], dict[int, int])
     assert hints["event_times"] == list[EventTimesRead]
+    assert hints["metrics"] == dict[str, UserMetric]
     for part in (EventTimesRead, SavedParts, StateSize):
         assert set(get_type_hints(part).values()) <= PLAIN
 
