@@ -48,10 +48,11 @@ class LogWriter:
         self.epoch, self.epoch_start, self.offset = segment.epoch, segment.epoch_start, segment.stop
 
     def append(self, determinant: Determinant) -> None:
-        self.offset += length(determinant)
+        covered = length(determinant)
+        self.offset += covered
         if not self._keeps:
             return
-        self._count += length(determinant)
+        self._count += covered
         if isinstance(determinant, InputOrder) and self._pending:
             last = self._pending[-1]
             if isinstance(last, InputOrder) and last.channel == determinant.channel:
