@@ -4,10 +4,10 @@ A Python function may take a microsecond or a second per row. So the sizes of re
 throughput: each step is short, and few rows are queued in front of barriers (buffer debloating, as in Flink's
 FLIP-183). The measurements influence live choices only, and these are logged.
 
-A call may also have a cost of its own, whatever its rows: a model, a request for many rows, a thousand columns, other
-tasks in the same thread. It is told apart from the cost of a row by steps of different sizes. If all recent steps were
-of one size, one with twice as many rows is tried: soon after a single step has taken long, since that may have been
-the machine, and then more and more rarely.
+A call may also have a cost of its own, whatever its rows: a model, a request for many rows, a thousand columns. It is
+told apart from the cost of a row by steps of different sizes. If all recent steps were of one size, one with twice as
+many rows is tried: soon after a single step has taken long, since that may have been the machine, and then more and
+more rarely.
 """
 
 from __future__ import annotations
