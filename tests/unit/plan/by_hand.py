@@ -18,7 +18,6 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator, Read, Sink
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.user_metrics import MetricDefinition
 
 
 class Context:
@@ -45,9 +44,6 @@ class Context:
 
     def count(self, metric: str, amount: int) -> None:
         """Counts are ignored."""
-
-    def measure(self, definition: MetricDefinition, amount: float) -> None:
-        """Metrics are ignored."""
 
 
 class ByHand:
