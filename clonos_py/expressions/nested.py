@@ -50,7 +50,7 @@ def list_contains(lists: Values, value: object) -> Values:
     equal: Values = pc.equal(pc.list_flatten(lists), pa.scalar(value, lists.type.value_type))
     owners: Values = pc.list_parent_indices(lists)
     found = np.zeros(len(lists), bool)
-    found[fixed(owners.cast(pa.int64()).filter(pc.fill_null(equal, False)))] = True
+    found[fixed(owners.cast(pa.int64()).filter(pc.fill_null(equal, pa.scalar(False))))] = True
     known = valid(lists)
     return pa.array(found, mask=None if known is None else ~known)
 
