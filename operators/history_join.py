@@ -33,7 +33,7 @@ from clonos_py.model.tables import FirstOf
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import grouped, grouped_schema, owned, parted, stored
-from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable, on_time
+from clonos_py.operators.pairs import EMIT_ROWS, Pairs, among, matchable, on_time, without_match
 from clonos_py.operators.ranking import Ranking
 from clonos_py.operators.row_flags import flagged, owned_flagged, packed
 from clonos_py.operators.unmatched import Unmatched
@@ -119,18 +119,14 @@ class HistoryJoin(Operator):
             self._emit(rows, side, positions, numbers)
         self._histories[side].append(rows, hashes)
         if (own := self._unmatched[side]) is not None:
-            matched = np.zeros(rows.num_rows, bool)
-            matched[positions] = True
-            own.append(matched, self._last_match(rows, side))
+            own.append(among(positions, rows.num_rows), self._last_match(rows, side))
 
     def _with_keys(self, rows: pa.RecordBatch, side: int) -> pa.RecordBatch:
         """The rows that may have a match. Emits the others, which have a null key."""
         kept = with_keys(rows, self._keys[side])
         if kept is None:
             return rows
-        others = np.ones(rows.num_rows, bool)
-        others[kept] = False
-        self._emit_alone(rows.filter(pa.array(others)), side)
+        self._emit_alone(rows, side, without_match(kept, rows.num_rows))
         return rows.take(kept)
 
     def on_watermark(self, watermark: int) -> int:
@@ -219,7 +215,7 @@ class HistoryJoin(Operator):
         others = self._unmatched[1 - side]
         if self._how is JoinType.SEMI:
             if others is None:
-                self._emit_alone(rows.take(np.unique(positions)), 0)
+                self._emit_alone(rows, 0, np.unique(positions))
             else:
                 self._emit_numbered(others.settled_first(numbers), 0)
         elif others is not None:
@@ -233,25 +229,27 @@ class HistoryJoin(Operator):
             part = slice(start, start + EMIT_ROWS)
             self.out.emit(self._pair_rows(self._pairs, rows, side, positions[part], numbers[part]))
 
-    def _emit_alone(self, rows: pa.RecordBatch, side: int) -> None:
-        """Emits rows of a side without a row of the other one."""
-        for batch in self._pairs.alone(rows, side):
+    def _emit_alone(self, rows: pa.RecordBatch, side: int, numbers: Ints | None = None) -> None:
+        """Emits rows of a side, all or those with these numbers, without a row of the other one."""
+        for batch in self._pairs.alone(rows, side, numbers):
             self.out.emit(batch)
 
     def _emit_numbered(self, numbers: Ints, side: int) -> None:
         """Emits stored rows of a side without a row of the other one."""
-        columns = self._pairs.needed(side) or self._keys[side]
         for part in parted(numbers):
-            self._emit_alone(self._histories[side].take(part, columns), side)
+            self._emit_alone(self._rows_for(self._pairs, side, part), side)
 
     def _pair_rows(
         self, pairs: Pairs, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints
     ) -> pa.RecordBatch:
-        columns = pairs.needed(1 - side) or self._keys[1 - side]
-        batches: list[pa.RecordBatch] = [rows, self._histories[1 - side].take(numbers, columns)]
+        batches: list[pa.RecordBatch] = [rows, self._rows_for(pairs, 1 - side, numbers)]
         places = [positions, None]
         order = 1 if side == 0 else -1
         return pairs.batch(batches[::order], places[::order])
+
+    def _rows_for(self, pairs: Pairs, side: int, numbers: Ints) -> pa.RecordBatch:
+        """Stored rows of a side, with the columns that ``pairs`` needs."""
+        return self._histories[side].take(numbers, pairs.needed(side) or self._keys[side])
 
     def _are_pairs(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> Bools:
         """Whether row i of ``candidates`` forms a pair with row ``positions[i]``."""

@@ -18,7 +18,7 @@ from clonos_py.operators.event_time_range import event_times
 EMIT_ROWS = 65_536
 """The most rows in a batch of results."""
 NO_ROW = -1
-"""In the place of a right row: the result has none."""
+"""In the place of a row of the other side: the result has none."""
 
 
 class Pairs:
@@ -82,8 +82,9 @@ class Pairs:
         self, rows: pa.RecordBatch, side: int, numbers: Ints | None = None, constants: dict[str, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Results of rows of one side without a row of the other: of all, or of those with these numbers."""
-        numbers = np.arange(rows.num_rows) if numbers is None else numbers
-        return self.batches((None, rows) if side else (rows, None), (numbers, numbers), constants)
+        nothing = np.full(rows.num_rows if numbers is None else len(numbers), NO_ROW)
+        sides, taken = ((None, rows), (nothing, numbers)) if side else ((rows, None), (numbers, nothing))
+        return self.batches(sides, taken, constants)
 
     def _positions(self, numbers: Ints) -> Any:
         lacking = self._looks_up and len(numbers) > 0 and numbers.min() == NO_ROW
@@ -110,7 +111,7 @@ class Pairs:
 
 def without_match(matched: Ints, count: int) -> Ints:
     """Of ``count`` rows those that are not ``matched``, in their order."""
-    return np.flatnonzero(~_named(matched, count))
+    return np.flatnonzero(~among(matched, count))
 
 
 def looked_up(how: JoinType, pairs: tuple[Ints, Ints], count: int) -> tuple[Ints, Ints]:
@@ -121,7 +122,7 @@ def looked_up(how: JoinType, pairs: tuple[Ints, Ints], count: int) -> tuple[Ints
         case JoinType.INNER:
             return pairs
         case JoinType.SEMI:
-            left = np.flatnonzero(_named(left, count))
+            left = np.flatnonzero(among(left, count))
             return left, np.full(len(left), NO_ROW)
         case JoinType.ANTI:
             left = without_match(left, count)
@@ -134,10 +135,11 @@ def looked_up(how: JoinType, pairs: tuple[Ints, Ints], count: int) -> tuple[Ints
     return left[order], right[order]
 
 
-def _named(rows: Ints, count: int) -> Bools:
-    named = np.zeros(count, bool)
-    named[rows] = True
-    return named
+def among(rows: Ints, count: int) -> Bools:
+    """Of each of ``count`` rows whether it is one of these."""
+    found = np.zeros(count, bool)
+    found[rows] = True
+    return found
 
 
 def matchable(
