@@ -56,7 +56,7 @@ class Expr:
 
     def fill_null(self, value: object) -> Expr:
         """Replaces nulls by ``value``, a plain value or an expression."""
-        return Expr(Case(KernelCall("is_not_null", (self.node,)), self.node, node_of(value)), self.name)
+        return Expr(coalesce(self, value).node, self.name)
 
     def is_in(self, values: Iterable[object]) -> Expr:
         """Whether it equals one of some plain values."""
@@ -194,47 +194,47 @@ class Expr:
         """A datetime, a date or an Instant rounded down to the beginning of its ``"year"``, ``"quarter"``, ``"month"``,
         ``"week"`` (Monday), ``"day"``, ``"hour"``, ``"minute"`` or ``"second"``, or to a duration that divides a day,
         such as ``"15m"``, as a clock in the time zone shows it."""
-        return self._call("truncate", _unit(every), *_zone("truncate", zone))
+        return self._in_zone("truncate", zone, _unit(every))
 
     def year(self, *, zone: str = UTC) -> Expr:
         """The year of a datetime, a date or an Instant, in the time zone. So are the other parts."""
-        return self._call("year", *_zone("year", zone))
+        return self._in_zone("year", zone)
 
     def quarter(self, *, zone: str = UTC) -> Expr:
         """1 to 4."""
-        return self._call("quarter", *_zone("quarter", zone))
+        return self._in_zone("quarter", zone)
 
     def month(self, *, zone: str = UTC) -> Expr:
         """1 to 12."""
-        return self._call("month", *_zone("month", zone))
+        return self._in_zone("month", zone)
 
     def week(self, *, zone: str = UTC) -> Expr:
         """The week of ISO 8601, 1 to 53: week 1 has the year's first Thursday."""
-        return self._call("week", *_zone("week", zone))
+        return self._in_zone("week", zone)
 
     def day(self, *, zone: str = UTC) -> Expr:
         """The day of the month, 1 to 31."""
-        return self._call("day", *_zone("day", zone))
+        return self._in_zone("day", zone)
 
     def weekday(self, *, zone: str = UTC) -> Expr:
         """The day of the week of ISO 8601: 1 is Monday, 7 Sunday."""
-        return self._call("weekday", *_zone("weekday", zone))
+        return self._in_zone("weekday", zone)
 
     def day_of_year(self, *, zone: str = UTC) -> Expr:
         """1 to 366."""
-        return self._call("day_of_year", *_zone("day_of_year", zone))
+        return self._in_zone("day_of_year", zone)
 
     def hour(self, *, zone: str = UTC) -> Expr:
         """0 to 23."""
-        return self._call("hour", *_zone("hour", zone))
+        return self._in_zone("hour", zone)
 
     def minute(self, *, zone: str = UTC) -> Expr:
         """0 to 59."""
-        return self._call("minute", *_zone("minute", zone))
+        return self._in_zone("minute", zone)
 
     def second(self, *, zone: str = UTC) -> Expr:
         """0 to 59."""
-        return self._call("second", *_zone("second", zone))
+        return self._in_zone("second", zone)
 
     def field(self, name: str) -> Expr:
         """A field of a nested record; null where the record is."""
@@ -392,6 +392,10 @@ class Expr:
 
     def _call(self, kernel: str, *options: object) -> Expr:
         return Expr(KernelCall(kernel, (self.node,), options))
+
+    def _in_zone(self, kernel: str, zone: str, *options: object) -> Expr:
+        """A call of a kernel whose last option is a time zone, but for UTC."""
+        return self._call(kernel, *options, *_zone(kernel, zone))
 
 
 @dataclass(frozen=True)
