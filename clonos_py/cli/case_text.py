@@ -12,9 +12,9 @@ from typing import Any
 
 from clonos_py.cli.python_text import Brackets, Literals, Named, Source, call, laid_out, quoted
 from clonos_py.dsl.loading import JobFile
+from clonos_py.model.asked import KINDS
 from clonos_py.model.errors import SettingError
 from clonos_py.model.record import Record
-from clonos_py.testing.given_answers import KINDS
 
 _ROWS_EXPECTED_MAX = 10
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from clonos_py.cli.case_text import CaseText, RecordedCase
 from clonos_py.cli.masking import Mask
 from clonos_py.cli.result_files import write_new
+from clonos_py.model.asked import ANSWERS, DRAWS, KINDS, TIMERS, TIMES
 from clonos_py.model.errors import ClonosError, SettingError, type_and_text
 from clonos_py.model.record import Record, attributes_of, schema_of
 from clonos_py.model.record_codec import decode
@@ -22,7 +23,7 @@ from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import RowFound
 from clonos_py.runtime.replay.questions import NeededRows, NeedsTracer
 from clonos_py.runtime.replay.run import interval_texts
-from clonos_py.testing.given_answers import KINDS, TIMERS, GivenAnswers
+from clonos_py.testing.given_answers import GivenAnswers
 from clonos_py.testing.jobs import run_once
 
 if TYPE_CHECKING:
@@ -277,9 +278,8 @@ def _fields(row: Record) -> dict[str, str]:
 def _run(job: Job, case: RecordedCase) -> RecordedCase:
     """The case with what the job gives. Nothing is asked live. Raises _NotGiven."""
     names = [node.name for node in job.graph().nodes if isinstance(node.work, CallPerRow | CallPerBatch | RunProcess)]
-    times, draws, answers = (
-        {name: of.get(name, ()) for name in names} for of in (case.times, case.draws, case.answers)
-    )
+    asked: dict[str, Mapping[str, Sequence[Any]]] = {TIMES: case.times, DRAWS: case.draws, ANSWERS: case.answers}
+    times, draws, answers = ({name: of.get(name, ()) for name in names} for of in asked.values())
     given = GivenAnswers(times, draws, answers, case.timers)
     try:
         found = run_once(job, case.inputs, 0, 0, 1, {}, None, given)
@@ -289,7 +289,7 @@ def _run(job: Job, case: RecordedCase) -> RecordedCase:
     rows = next(rows for name, rows in found.rows.items() if name.removeprefix("sink-") == case.sink)
     times, draws, answers = (
         {name: values[:count] for name, values in of.items() if (count := given.operators[name].used[kind])}
-        for kind, of in zip(KINDS, (case.times, case.draws, case.answers), strict=False)
+        for kind, of in asked.items()
     )
     timers = {name: values[: given.operators[name].used[TIMERS]] for name, values in case.timers.items()}
     return RecordedCase(case.sink, case.inputs, times, draws, answers, timers, rows, case.number)

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from clonos_py.model.asked import ANSWERS, DRAWS, KINDS, TIMERS, TIMES
 from clonos_py.model.errors import GraphError, ServiceError, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
@@ -27,9 +28,6 @@ from clonos_py.operators.process import ProcessOperator
 from clonos_py.operators.subclassing import subclassed
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.plain import plain
-
-TIMES, DRAWS, ANSWERS, TIMERS = "times", "draws", "answers", "timers"
-KINDS = (TIMES, DRAWS, ANSWERS, TIMERS)
 
 ByOperator = Mapping[str, Sequence[Any]]
 """Answers of one kind by the name of the operator that asks."""

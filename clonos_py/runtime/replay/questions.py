@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from clonos_py.dsl.job import Job
+from clonos_py.model.asked import ANSWERS, DRAWS, TIMERS, TIMES
 from clonos_py.model.errors import ServiceError
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.ids import TaskId
@@ -33,9 +34,6 @@ from clonos_py.runtime.replay.operator_inputs import ADDED
 from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import SOURCE, OperatorPlace, Tracer, TraceStep, WantedRows
 from clonos_py.runtime.replay.row_rules import TracedRows, inputs_of
-
-TIMES, DRAWS, ANSWERS, TIMERS = "times", "draws", "answers", "timers"
-
 
 _Ranks = dict[int, tuple[int, ...]]
 """By row of a batch: its place in an order."""
