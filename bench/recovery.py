@@ -1,4 +1,4 @@
-"""Measures recovery times: a query at half of its maximum rate, kills spread evenly over the checkpoint interval.
+"""Measures recovery times: a query at half of its maximum rate, or another share, kills spread evenly over the checkpoint interval.
 
 A task of the source has one partition: the generator makes 50,000 events anew for each partition before a replacement
 has its first event, which takes as long as the rest of the recovery.
@@ -56,10 +56,10 @@ def rows(
         yield operator, str(len(failures)), *medians, *worst, str(made["rollbacks"])
 
 
-def run(query: str, operators: tuple[str, ...], kills: int, rate: int | None, **given: Any) -> None:
+def run(query: str, operators: tuple[str, ...], kills: int, rate: int | None, load: float, **given: Any) -> None:
     """Measures and prints."""
     calm = resolved({"parallelism": 2}, given)
-    pace = rate or int(measure(query, 15, calm)["throughput"]["steady_events_per_s"] / 2)
+    pace = rate or int(measure(query, 15, calm)["throughput"]["steady_events_per_s"] * load)
     title = f"Recovery, {query} at {pace:,} events/s, milliseconds after the kill, medians, and the worst of {kills}"
     heads = ("killed", "failures", *_STEPS, "worst new effect", "worst latency normal", "most rows", "rollbacks")
     show(title, heads, rows(query, operators, kills, pace, given))
@@ -83,7 +83,14 @@ command = click.Command(
             help="An instance to kill; may be given several times, with a run for each.",
         ),
         click.Option(["--kills"], type=click.IntRange(1), default=10, show_default=True, help="Kills per operator."),
-        click.Option(["--rate"], type=int, help="Events per second; half of the measured maximum without."),
+        click.Option(["--rate"], type=int, help="Events per second; a share of the measured maximum without."),
+        click.Option(
+            ["--load"],
+            type=click.FloatRange(0, 1, min_open=True),
+            default=0.5,
+            show_default=True,
+            help="The share of the measured maximum, without --rate.",
+        ),
         *setting_options(
             "parallelism",
             "runtime",
