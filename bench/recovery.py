@@ -1,4 +1,4 @@
-"""Measures recovery times: a query at half of its maximum rate, or another share, kills spread evenly over the checkpoint interval.
+"""Measures recovery times: a query at a share of its maximum rate, kills spread evenly over the checkpoint interval.
 
 A task of the source has one partition: the generator makes 50,000 events anew for each partition before a replacement
 has its first event, which takes as long as the rest of the recovery.
