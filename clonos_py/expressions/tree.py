@@ -235,9 +235,23 @@ class Case(ExpressionNode):
             then = Literal(None).bind_beside(otherwise.type, True)
         elif pa.types.is_null(otherwise.type):
             otherwise = Literal(None).bind_beside(then.type, True)
+        then, otherwise = _fitting(self.then, then, otherwise), _fitting(self.alternative, otherwise, then)
         if then.type != otherwise.type:
             raise GraphError(f"{self}: one branch is {then.type}, the other {otherwise.type}; cast one of them")
         return kernels.bind_case(condition, then, otherwise)
+
+
+def _fitting(branch: ExpressionNode, bound: Bound, other: Bound) -> Bound:
+    """A branch that is a plain value, in the type of the other branch if it fits: 0 beside amounts of money."""
+    whole = pa.types.is_integer(bound.type) or pa.types.is_decimal(bound.type)
+    if not isinstance(branch, Literal) or not whole or not pa.types.is_decimal(other.type):
+        return bound
+    value = natural(branch.value)
+    try:
+        found = kernels.as_type(value, other.type)
+    except pa.ArrowException:
+        return bound
+    return branch.bind_as(found) if found.as_py() == value.as_py() else bound
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py import coalesce
 from clonos_py.dsl.expressions import Expr, apply, col, lit, when
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.record import Money
@@ -88,6 +89,8 @@ def values(expr: Expr) -> list[Any]:
         (col("b").is_in([2, 4]), [True, True, False, True]),
         (col("a").is_in([7]), [True, False, None, False]),
         (col("price").cast(float), [1.1, None, 3.0, 100.0]),
+        (coalesce(col("price"), 0), [Decimal("1.10"), Decimal("0.00"), Decimal("3.00"), Decimal("100.00")]),
+        (coalesce(col("price"), 1.5), [Decimal("1.10"), Decimal("1.50"), Decimal("3.00"), Decimal("100.00")]),
         (col("b").cast(Money), [Decimal("2.00"), Decimal("2.00"), Decimal("3.00"), Decimal("4.00")]),
         ((col("price") * 0.05).cast(Money), [Decimal("0.06"), None, Decimal("0.15"), Decimal("5.00")]),
         (col("text").lower(), ["ab/cd", "ab", None, "x/y/z"]),
@@ -170,6 +173,9 @@ def test_inputs_are_found_and_substituted() -> None:
         (col("a").is_in(["x"]), "a is int64, 'x' is string"),
         (when(col("a")).then(1).otherwise(2), "the condition a is int64, not bool"),
         (when(col("flag")).then(1).otherwise("x"), "one branch is int64, the other string"),
+        (coalesce(col("price"), Decimal("0.005")), "one branch is decimal128(18, 2), the other decimal128(3, 3)"),
+        (coalesce(col("price"), 10**17), "one branch is decimal128(18, 2), the other decimal128(18, 0)"),
+        (coalesce(col("price"), "0"), "one branch is decimal128(18, 2), the other string"),
         ((col("price") * col("price")) * col("price"), "cast to a smaller type first"),
         (col("price") // 2, "price is decimal128(18, 2) and 2 is"),
         (col("i").strftime("%Y"), "i is int32, and there is no strftime for that"),
