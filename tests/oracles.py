@@ -74,6 +74,18 @@ def settled(orders: Iterable[Row], payments: Iterable[Row]) -> tuple[dict[int, i
     return paid, unpaid
 
 
+def debts(orders: Iterable[Row], payments: Iterable[Row]) -> dict[str, tuple[int, Decimal]]:
+    """By customer the number of orders that are not paid in full, and what is missing."""
+    paid: dict[int, Decimal] = defaultdict(Decimal)
+    for payment in payments:
+        paid[payment["order"]] += Decimal(payment["amount"])
+    missing: dict[str, list[Decimal]] = defaultdict(list)
+    for order in orders:
+        if (left := Decimal(order["price"]) - paid[order["id"]]) > 0:
+            missing[order["customer"]].append(left)
+    return {customer: (len(amounts), sum(amounts, Decimal())) for customer, amounts in missing.items()}
+
+
 def distinct(events: Iterable[Row]) -> set[tuple[str, int]]:
     """Id and attempt of each event that is the first, or an hour later than the one that passed before it."""
     passed: dict[str, int] = {}

@@ -25,6 +25,7 @@ from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 from examples import (
+    debts,
     deduplication,
     enrichment,
     features,
@@ -92,6 +93,15 @@ def orders_beside_their_payments(runtime: str, folder: Path) -> None:
     expected = oracles.payers(oracles.rows("purchases.jsonl"), oracles.rows("payments.jsonl"))
     assert Counter(found) == Counter(expected)
     assert 0 < sum(amount is None for *_, amount in found) < len(found)
+
+
+def debts_of_joined_tables(runtime: str, folder: Path) -> None:
+    out = str(folder)
+    run_killed(
+        paced(debts.job(out=out), {"orders": "purchases.jsonl", "payments": "payments.jsonl"}), runtime, "balances"
+    )
+    found = {row["customer"]: (row["orders"], Decimal(row["owed"])) for row in read_results(out)}
+    assert found == oracles.debts(oracles.rows("purchases.jsonl"), oracles.rows("payments.jsonl"))
 
 
 def best_sellers(runtime: str, folder: Path) -> None:
@@ -166,6 +176,7 @@ USER_JOBS: tuple[Callable[[str, Path], None], ...] = (
     sessions_with_late_rows,
     orders_and_payments_with_timeouts,
     orders_beside_their_payments,
+    debts_of_joined_tables,
     best_sellers,
     enrichment_over_http,
     deduplication_with_ttl,

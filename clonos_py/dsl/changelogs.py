@@ -15,6 +15,7 @@ from clonos_py.plan.logical import (
     LoopHead,
     Node,
     ProjectColumns,
+    ShowChanges,
     Spread,
     TopTable,
     Unite,
@@ -49,6 +50,9 @@ def _table_behind(stream: OutputPort) -> Node | None:
         node = stream.draft.nodes[port.node]
         if isinstance(node.work, AggregateTable | TopTable):
             if node.work.mode == "changes" and node.work.kind is None:
+                return node
+        elif isinstance(node.work, ShowChanges):
+            if node.work.kind is None:
                 return node
         elif isinstance(node.work, _ROW_BY_ROW) and port.port == 0:
             waiting.extend(node.read)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.streams import Stream
 from clonos_py.model.record import Record, schema_of
-from clonos_py.operators.delta_join import DELTA_WEIGHT
+from clonos_py.model.tables import DELTA_WEIGHT
 from clonos_py.plan.logical import JoinDeltas
 
 S = TypeVar("S", bound=Record)
@@ -21,5 +21,5 @@ def join_deltas(left: Stream[Any], right: Stream[Any], on: str, into: type[S]) -
         names = [[name for name in stream.schema.names if name != DELTA_WEIGHT] for stream in (left, right)]
         schema = schema_of(into)
         columns = tuple((name, int(name not in names[0]), name) for name in schema.names if name != DELTA_WEIGHT)
-        work = JoinDeltas((on,), (tuple(names[0]), tuple(names[1])), columns)
+        work = JoinDeltas((on,), (on,), (tuple(names[0]), tuple(names[1])), columns)
         return Stream(left._output.followed("join", work, (schema,), site, (into,), (None,), (right._output,)))

@@ -16,7 +16,7 @@ _PRINT_TABLE = (
 )
 _GROUP = "write .key_by(...)"
 _BEFORE = "write it before key_by"
-_CHANGES = "a table is not a stream: filter and select before the aggregate, or write .changes() or .at_end() first"
+_CHANGES = "a table is not a stream: write it before the aggregate, or write .changes() or .at_end() first"
 _COUNTED = "write .window(counted(10)), or .window(counted(10, every=2))"
 _RUN = "write job.run() or job.start()"
 _AGGREGATES = {
@@ -58,7 +58,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "with_late": "rows of count windows are never late",
     },
     "Table": {
-        **dict.fromkeys(("filter", "select", "with_columns", "map", "flat_map", "process", "join", "window"), _CHANGES),
+        **dict.fromkeys(("map", "flat_map", "process", "window"), _CHANGES),
         "print": _PRINT_TABLE, "show": _PRINT_TABLE, "to_stream": "write .changes()", "toStream": "write .changes()",
         "group_by": _GROUP,
     },

@@ -43,7 +43,7 @@ def joined(
 ) -> OutputPort:
     """Adds the join. A result of a window join belongs to its window, so ``window_end`` is its event time."""
     refuse_changes(left, right, instead="join the rows that the table is made of")
-    pairs = _pairs(on, left.schema, right.schema)
+    pairs = key_pairs(on, left.schema, right.schema)
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     windowed = isinstance(within, Tumbling | Hopping)
     if not windowed and not isinstance(within, Between | Until | AsOf | Forever):
@@ -51,10 +51,10 @@ def joined(
             f"within={within!r}: a match may take tumbling(...), hopping(...), between(...), until(...), as_of(...) or "
             "forever(...)"
         )
-    kind = _join_type(how)
+    kind = join_type(how)
     _check(within, kind)
     bounds_made = window_bounds(left, into) if windowed else {}
-    schema, columns = _result(left.schema, right.schema, pairs, into, bounds_made, kind)
+    schema, columns = joined_columns(left.schema, right.schema, pairs, into, bounds_made, kind)
     work: JOINING
     time = None
     if isinstance(within, Between | Until | Forever):
@@ -81,21 +81,21 @@ def enriched(
     stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape | None, how: str, site: CallSite
 ) -> OutputPort:
     """Adds the join with a bounded side input. Rows keep the event time of the stream."""
-    kind = _join_type(how)
+    kind = join_type(how)
     if kind.unmatched[1]:
         raise GraphError(
             f"how={how!r}: each task reads the side input, so no row of it is in the result alone; {_LEFT}"
         )
     (side_schema,) = side.schemas
-    pairs = _pairs(on, stream.schema, side_schema)
-    schema, columns = _result(stream.schema, side_schema, pairs, into, {}, kind)
+    pairs = key_pairs(on, stream.schema, side_schema)
+    schema, columns = joined_columns(stream.schema, side_schema, pairs, into, {}, kind)
     work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns, kind)
     record = None if into is None else record_of(into)
     time = stream.time if stream.time is not None and (stream.time.name, 0, stream.time.name) in columns else None
     return stream.followed("enrich", work, (schema,), site, (record,), (time,))
 
 
-def _join_type(how: str) -> JoinType:
+def join_type(how: str) -> JoinType:
     try:
         return JoinType(how)
     except ValueError:
@@ -158,7 +158,7 @@ def _timed(
     return timed(left, site, "the left stream"), timed(right, site, "the right stream")
 
 
-def _pairs(on: Keys, left: pa.Schema, right: pa.Schema) -> list[tuple[str, str]]:
+def key_pairs(on: Keys, left: pa.Schema, right: pa.Schema) -> list[tuple[str, str]]:
     """The (left, right) names of the keys, checked to exist and to have comparable types."""
     each: Any = on if isinstance(on, list) else [on]
     pairs = [(key, key) if isinstance(key, str) else key for key in each]
@@ -205,7 +205,7 @@ def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]], ho
     return found
 
 
-def _result(
+def joined_columns(
     left: pa.Schema,
     right: pa.Schema,
     pairs: list[tuple[str, str]],

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.dsl.expressions import Expr, node_of
-from clonos_py.dsl.functions import Shape
+from clonos_py.dsl.functions import Shape, is_record, record_of
 from clonos_py.dsl.shapes import assignable, listed
 from clonos_py.expressions.tree import Cast, Column, ExpressionNode
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names
-from clonos_py.model.record import schema_of
+from clonos_py.model.record import Record, schema_of
 from clonos_py.plan.logical import EventTimeColumn
 
 Columns = list[tuple[str, ExpressionNode]]
@@ -51,6 +51,34 @@ def exactly(into: Shape, named: Mapping[str, object], schema: pa.Schema) -> Colu
             raise GraphError(f"{name}.{field.name} is {field.type}, but {node} is {found}; cast() changes types")
         made.append((field.name, node if found == field.type else Cast(node, field.type)))
     return made
+
+
+def selected(
+    columns: Sequence[Any], named: Mapping[str, object], schema: pa.Schema
+) -> tuple[Columns, type[Record] | None]:
+    """The columns of ``select`` and, if it begins with one, the class of its rows."""
+    first: Any = next(iter(columns), None)
+    if not is_record(first) and not isinstance(first, pa.Schema):
+        return projected(columns, named, schema), None
+    if len(columns) > 1:
+        raise GraphError("with a class first, write everything else as name=expression")
+    return exactly(first, named, schema), record_of(first)
+
+
+def replaced(schema: pa.Schema, made: Columns) -> Columns:
+    """All columns of the schema, with those in ``made`` in the place of columns of the same name, or after all."""
+    left = dict(made)
+    return [*((name, left.pop(name, node_with(name))) for name in schema.names), *left.items()]
+
+
+def condition_of(condition: Any, schema: pa.Schema) -> ExpressionNode:
+    """The condition of a filter. Raises GraphError for what is no expression, or not a bool."""
+    if not isinstance(condition, Expr):
+        raise GraphError(f"{condition!r} is not an expression, such as col('price') > 100")
+    found = condition.node.bind(schema).type
+    if not pa.types.is_boolean(found):
+        raise GraphError(f"{condition} is {found}, not bool")
+    return condition.node
 
 
 def result_fields(columns: Columns, schema: pa.Schema) -> pa.Schema:

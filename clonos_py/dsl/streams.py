@@ -26,16 +26,18 @@ from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.duplicates import without_duplicates
 from clonos_py.dsl.elsewhere import Helpful, shown
 from clonos_py.dsl.expressions import Expr, SortOrders
-from clonos_py.dsl.functions import Shape, is_record, record_of
+from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.joining import How, Keys, Within, enriched, joined
 from clonos_py.dsl.loops import closed_loop, loop_head
 from clonos_py.dsl.mapping import called_per_batch, called_per_row
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
-from clonos_py.dsl.projection import exactly, node_with, projected
+from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.shapes import listed, same_columns
+from clonos_py.dsl.table_joining import joined_tables
+from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.waiting import WaitingOptions
 from clonos_py.model.aggregates import RETRACTABLE
@@ -43,17 +45,15 @@ from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
-from clonos_py.model.tables import CHANGE_COLUMN, TableMode, kind_schema, weighted_schema
+from clonos_py.model.tables import CHANGE_COLUMN
 from clonos_py.model.times import Duration, micros
 from clonos_py.model.windows import Counted, Hopping, Session, Tumbling, Window
 from clonos_py.plan.logical import (
-    AggregateTable,
     AggregateWindows,
     CallPerRow,
     FilterRows,
     RunProcess,
     Spread,
-    TopTable,
     Unite,
     WriteSink,
 )
@@ -116,9 +116,7 @@ class Stream(Helpful, Generic[R]):
                 return Mapped(called_per_row(self._output, "filter", condition, None, site, waiting))
             if waiting:
                 raise GraphError(f"{next(iter(waiting))}= is for `async def` functions, and an expression is not one")
-            if not pa.types.is_boolean(condition.node.bind(self.schema).type):
-                raise GraphError(f"{condition} is {condition.node.bind(self.schema).type}, not bool")
-            return Stream(self._output.same_rows("filter", FilterRows(condition.node), site))
+            return Stream(self._output.same_rows("filter", FilterRows(condition_of(condition, self.schema)), site))
 
     @overload
     def select(self, into: type[S], /, **columns: object) -> Stream[S]: ...
@@ -129,20 +127,17 @@ class Stream(Helpful, Generic[R]):
         that class: its fields are filled by name from the expressions given, and otherwise from columns of the
         stream."""
         with located("select") as site:
-            first: Any = next(iter(columns), None)
-            if is_record(first) or isinstance(first, pa.Schema):
-                if len(columns) > 1:
-                    raise GraphError("with a class first, write everything else as name=expression")
-                made = exactly(first, named, self.schema)
-                return Stream(self._output.projected("select", made, site, record_of(first)))
-            return Stream(self._output.projected("select", projected(columns, named, self.schema), site))
+            made, record = selected(columns, named, self.schema)
+            return Stream(self._output.projected("select", made, site, record))
 
     def with_columns(self, /, *columns: Expr, **named: object) -> Stream[Any]:
         """Adds columns, or replaces those of the same name."""
         with located("with_columns") as site:
-            made = dict(projected(columns, named, self.schema))
-            kept = [(name, made.pop(name, node_with(name))) for name in self.schema.names]
-            return Stream(self._output.projected("with_columns", [*kept, *made.items()], site))
+            return Stream(
+                self._output.projected(
+                    "with_columns", replaced(self.schema, projected(columns, named, self.schema)), site
+                )
+            )
 
     @overload
     def map(
@@ -450,7 +445,7 @@ class KeyedStream(Helpful, Generic[R]):
         with located("aggregate") as site:
             refuse_changes(self._rows, instead="write .key_by(...).aggregate(...) on the table")
             found = aggregation(self._rows.schema, self._keys, {}, into, aggregates)
-            return Table(aggregated(self._rows, self._keys, found, site), self._keys)
+            return Table(updating_rows(aggregated(self._rows, self._keys, found, site), self._keys, False))
 
     @overload
     def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
@@ -468,7 +463,7 @@ class KeyedStream(Helpful, Generic[R]):
             refuse_changes(self._rows, instead="write .key_by(...).top(...) on the table")
             schema = ranked(self._rows.schema, {}, n, into, rank)
             found = first_rows(self._rows, self._keys, n, by, into, rank, site, schema)
-            return Table(found, (*self._keys, rank) if n > 1 else self._keys)
+            return Table(updating_rows(found, (*self._keys, rank) if n > 1 else self._keys, False))
 
     def process(self, process: type[Process[Any, S]] | Process[Any, S], *, in_order: bool = False) -> Processed[S]:
         """Runs a process function per key. Give its class or, if it has arguments, an object. The class declares its
@@ -620,32 +615,76 @@ class Table(Helpful, Generic[R]):
     """An updating result: a later row replaces an earlier one with the same ``keys``. It becomes a stream by
     ``changes`` or ``at_end``, goes to a sink that takes updates, or is the input of another table."""
 
-    def __init__(self, output: OutputPort, keys: tuple[str, ...], shrinks: bool = False) -> None:
-        self._output = output
-        self._used: str | None = None
-        self._schema = output.schema
-        self._shrinks = shrinks
-        self.keys = keys
+    def __init__(self, rows: UpdatingRows) -> None:
+        self._rows = rows
 
     def __repr__(self) -> str:
-        return shown(self, self.schema, self._output.node.name, self.keys)
+        return shown(self, self.schema, self._rows.name, self.keys)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that identify a row."""
+        return self._rows.keys
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows."""
-        return self._schema
+        return self._rows.schema
 
     def named(self, name: str) -> Self:
         """Sets the operator's stable name."""
         with located("named"):
-            self._output.draft.name(self._output.port.node, name)
+            self._rows.set_name(name)
         return self
 
     def parallelism(self, tasks: int) -> Self:
         """Runs the operator in this many tasks, regardless of the job's setting."""
         with located("parallelism"):
-            self._output.draft.set_parallelism(self._output.port.node, tasks)
+            self._rows.set_parallelism(tasks)
         return self
+
+    def filter(self, condition: Expr) -> Table[R]:
+        """The rows for which an expression is true; null is not true. A row that changes may leave the table, or enter
+        it."""
+        with located("filter") as site:
+            return Table(self._rows.filtered(condition_of(condition, self.schema), site))
+
+    @overload
+    def select(self, into: type[S], /, **columns: object) -> Table[S]: ...
+    @overload
+    def select(self, /, *columns: str | Expr, **named: object) -> Table[Any]: ...
+    def select(self, /, *columns: Any, **named: object) -> Table[Any]:
+        """Only these columns, as ``Stream.select``. The keys have to be among them, and may have other names."""
+        with located("select") as site:
+            made, record = selected(columns, named, self.schema)
+            return Table(self._rows.projected("select", made, site, record))
+
+    def with_columns(self, /, *columns: Expr, **named: object) -> Table[Any]:
+        """Adds columns, or replaces those of the same name; not a key."""
+        with located("with_columns") as site:
+            return Table(
+                self._rows.projected(
+                    "with_columns", replaced(self.schema, projected(columns, named, self.schema)), site
+                )
+            )
+
+    @overload
+    def join(self, other: Table[Any], on: Keys, into: type[S], *, how: How = "inner") -> Table[S]: ...
+    @overload
+    def join(self, other: Table[Any], on: Keys, into: Shape | None = None, *, how: How = "inner") -> Table[Any]: ...
+    def join(self, other: Table[Any], on: Keys, into: Shape | None = None, *, how: How = "inner") -> Table[Any]:
+        """Joins the current rows of two tables on equal keys. When a row of either changes, its results are replaced.
+
+        ``on``, ``into`` and ``how`` as for ``Stream.join``. With ``how`` left, right or full the result has the rows
+        without a match, for as long as they have none. The rows of the result are identified by the keys of both tables
+        and the joined columns, without those that follow from the others.
+        """
+        with located("join") as site:
+            if not isinstance(other, Table):
+                raise GraphError(f"{type(other).__name__}: a table is joined with a table")
+            if other._rows.output.draft is not self._rows.output.draft:
+                raise GraphError("the tables belong to different jobs")
+            return Table(joined_tables(self._rows, other._rows, on, into, how, site))
 
     @overload
     def changes(self) -> Stream[R]: ...
@@ -659,8 +698,8 @@ class Table(Helpful, Generic[R]):
         rebuilds the table. A table that can lose rows needs ``kind``, such as a top-n whose rows may move from group to
         group.
         """
-        with located("changes"):
-            if kind is None and self._shrinks:
+        with located("changes") as site:
+            if kind is None and self._rows.shrinks:
                 raise GraphError(
                     "rows of this table may be deleted, which a stream of replacing rows cannot express; name a column "
                     "for the kind of change: .changes(kind='change')"
@@ -668,22 +707,22 @@ class Table(Helpful, Generic[R]):
             if kind is not None and kind in self.schema.names:
                 raise GraphError(f"there is a column {kind!r} already: give kind= another name")
             check_names([] if kind is None else [kind], "the result")
-            return Stream(self._changes(kind))
+            return Stream(self._rows.changes(kind, site))
 
     def at_end(self) -> Stream[R]:
         """The final results, emitted when all input has ended."""
         with located("at_end"):
-            return Stream(self._as("at_end", ".at_end()"))
+            return Stream(self._rows.at_end())
 
     def sink(self, definition: SinkDefinition) -> Written:
         """Writes the results, and each change of them, to a sink that takes updates."""
-        with located("sink"):
+        with located("sink") as site:
             if not getattr(definition, "upserts", False):
                 raise GraphError(
                     f"{type(definition).__name__} only appends, and a result without a window changes; say which rows "
                     "you want: .changes() or .at_end()"
                 )
-            if self._shrinks and not getattr(definition, "deletes", False):
+            if self._rows.shrinks and not getattr(definition, "deletes", False):
                 raise GraphError(
                     f"rows of this table may be deleted, and {type(definition).__name__} only replaces rows; write the "
                     "changes with their kind: .changes(kind='change')"
@@ -693,17 +732,23 @@ class Table(Helpful, Generic[R]):
                     f"column {CHANGE_COLUMN!r}: a sink that takes updates gets the kind of a change under this name; "
                     "give the column another name"
                 )
-            return Stream(self._changes(CHANGE_COLUMN if self._shrinks else None)).sink(definition)
+            changes = self._rows.changes(CHANGE_COLUMN if self._rows.shrinks else None, site)
+            return Stream(changes).sink(definition)
 
-    def key_by(self, *columns: str) -> KeyedTable[R]:
-        """Groups the rows of the table by columns, to aggregate or rank them. When a row changes, the results are
-        updated: its old values no longer count, and a row whose group changes leaves the old group."""
-        with located("key_by"):
-            if not columns:
+    def key_by(self, *columns: str | Expr, **named: object) -> KeyedTable[R]:
+        """Groups the rows of the table, to aggregate or rank them: by columns, named expressions, or
+        ``name=expression``. When a row changes, the results are updated: its old values no longer count, and a row
+        whose group changes leaves the old group."""
+        with located("key_by") as site:
+            if not columns and not named:
                 raise GraphError("it needs at least one column")
-            if unknown := [column for column in columns if column not in self.schema.names]:
+            if unknown := [name for name in columns if isinstance(name, str) and name not in self.schema.names]:
                 raise GraphError(f"no column {unknown[0]!r} in this table; there are {listed(self.schema.names)}")
-            return KeyedTable(self, columns)
+            made = projected(columns, named, self.schema)
+            rows = self._rows
+            if any(node != node_with(name) for name, node in made):
+                rows = rows.projected("with_columns", replaced(self.schema, made), site)
+            return KeyedTable(Table(rows), tuple(name for name, _ in made))
 
     @overload
     def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
@@ -722,29 +767,6 @@ class Table(Helpful, Generic[R]):
         """The current first ``n`` of all rows of the table, in one task; see ``KeyedTable.top``."""
         with located("top"):
             return KeyedTable(self, ()).top(n, by, into, rank)
-
-    def _changes(self, kind: str | None) -> OutputPort:
-        if kind is None:
-            return self._as("changes", ".changes()")
-        return self._as("changes", f".changes(kind={kind!r})", kind_schema(self.schema, kind), kind=kind)
-
-    def _deltas(self, retract_when_changed: tuple[str, ...] | None) -> OutputPort:
-        """The deltas that another table reads. ``retract_when_changed``: retract the old row only if these columns
-        change."""
-        label = (
-            "aggregated" if retract_when_changed is None else f"ranked by {listed(retract_when_changed) or 'nothing'}"
-        )
-        return self._as("deltas", label, weighted_schema(self.schema), retract_when_changed=retract_when_changed)
-
-    def _as(self, mode: TableMode, label: str, schema: pa.Schema | None = None, **changes: Any) -> OutputPort:
-        if self._used not in (None, label):
-            used = f"used as {self._used}" if self._used.startswith(".") else self._used
-            raise GraphError(f"this table is {used} already; write it twice to have both")
-        self._used = label
-        work = self._output.node.work
-        assert isinstance(work, AggregateTable | TopTable)
-        self._output.changed(work=replace(work, mode=mode, **changes))
-        return self._output if schema is None else self._output.changed(schemas=(schema,), records=(None,))
 
 
 class KeyedTable(Generic[R]):
@@ -768,8 +790,8 @@ class KeyedTable(Generic[R]):
                         f"are {listed(RETRACTABLE)}"
                     )
             found = aggregation(self._table.schema, self._keys, {}, into, aggregates)
-            output = aggregated(self._table._deltas(None), self._keys, found, site, weighted=True)
-            return Table(output, self._keys, self._shrinks)
+            output = aggregated(self._table._rows.deltas(), self._keys, found, site, weighted=True)
+            return Table(updating_rows(output, self._keys, self._shrinks))
 
     @overload
     def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
@@ -785,17 +807,14 @@ class KeyedTable(Generic[R]):
         """
         with located("top") as site:
             table = self._table
-            if missing := [key for key in table.keys if key not in table.schema.names]:
-                raise GraphError(
-                    f"{missing[0]!r} is a key of this table, but not one of its columns: {listed(table.schema.names)}"
-                )
+            identity = table._rows.identified()
             schema = ranked(table.schema, {}, n, into, rank)
             sort_order(table.schema, by)
-            deltas = table._deltas(self._keys)
-            found = first_rows(deltas, self._keys, n, by, into, rank, site, schema, table.keys)
-            return Table(found, (*self._keys, rank) if n > 1 else self._keys, self._shrinks)
+            deltas = table._rows.deltas(self._keys)
+            found = first_rows(deltas, self._keys, n, by, into, rank, site, schema, identity)
+            return Table(updating_rows(found, (*self._keys, rank) if n > 1 else self._keys, self._shrinks))
 
     @property
     def _shrinks(self) -> bool:
         """Whether the table can lose rows."""
-        return self._table._shrinks or not set(self._keys) <= set(self._table.keys)
+        return self._table._rows.shrinks or not set(self._keys) <= set(self._table.keys)

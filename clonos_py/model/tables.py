@@ -17,6 +17,9 @@ tables: the difference made by each batch, as rows with a weight."""
 WEIGHT_COLUMN = hidden("weight")
 """int8 column of deltas: 1 for a row that is added, -1 for a row that is removed."""
 
+DELTA_WEIGHT = "weight"
+"""int64 column of deltas that users declare: how many copies of a row are added or, below 0, removed."""
+
 CHANGE_COLUMN = "_change"
 """Text column for sinks that accept deletions: the kind of change."""
 INSERT, UPDATE, DELETE = "insert", "update", "delete"

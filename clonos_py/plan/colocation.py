@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping
 
 from clonos_py.expressions.tree import Column
 from clonos_py.model.joins import JoinType
-from clonos_py.plan.logical import GROUPING, JOINING, DistinctRows, FilterRows, Node, ProjectColumns
+from clonos_py.plan.logical import (
+    GROUPING,
+    JOINING,
+    DistinctRows,
+    FilterRows,
+    JoinDeltas,
+    Node,
+    ProjectColumns,
+    ShowChanges,
+)
 
 Keys = frozenset[tuple[str, ...]]
 
@@ -18,11 +27,11 @@ Keys = frozenset[tuple[str, ...]]
 def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
     """The lists of columns by which a node's main output is co-located. ``before``: those of the nodes before it."""
     match node.work:
-        case _ if isinstance(node.work, JOINING):
+        case _ if isinstance(node.work, JOINING | JoinDeltas):
             return _joined(node.work)
         case DistinctRows(keys=keys):
             return _known([keys] if set(keys) <= set(node.schemas[0].names) else [])
-        case FilterRows() if not node.inputs[0].port:
+        case FilterRows() | ShowChanges() if not node.inputs[0].port:
             return before[node.inputs[0].node]
         case ProjectColumns(columns=made) if not node.inputs[0].port:
             names = {origin.column: name for name, origin in made if isinstance(origin, Column)}
@@ -32,7 +41,7 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
     return frozenset()
 
 
-def _joined(work: JOINING) -> Keys:
+def _joined(work: JOINING | JoinDeltas) -> Keys:
     """The keys of either side, unless rows of the result may lack that side: these are where the key of the other side
     is. A full join takes keys of the same name from the side that is there."""
     origins = {(side, column): name for name, side, column in work.columns}

@@ -24,6 +24,7 @@ from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.loops import LoopEntry
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
 from clonos_py.operators.stateless import Filter, MapBatches, Project
+from clonos_py.operators.table_changes import TableChanges
 from clonos_py.operators.table_top import TableTop
 from clonos_py.operators.tables import TableAggregate, TableCombine, combined_table_schema
 from clonos_py.operators.top import TopCombine, TopRows
@@ -50,6 +51,7 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     ReadSource,
     RunProcess,
+    ShowChanges,
     TopCounted,
     TopTable,
     TopWindows,
@@ -187,8 +189,14 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
                 VersionJoin, work.left_keys, work.right_keys, work.left_time, work.right_time, work.columns,
                 node.schemas[0], work.oldest_us, work.how,
             )  # fmt: skip
-        case JoinDeltas(keys, sides, columns):
-            return partial(DeltaJoin, keys, sides, columns, node.schemas[0])
+        case JoinDeltas() as work:
+            left, right = (tuple(name for name in read if name != work.weight) for read in node.reads)
+            return partial(
+                DeltaJoin, (work.left_keys, work.right_keys), (left, right), work.columns, node.schemas[0], work.how,
+                work.weight,
+            )  # fmt: skip
+        case ShowChanges(keys, kind):
+            return partial(TableChanges, keys, node.schemas[0], kind)
         case RunProcess() as work:
             return _process_factory(work)
     raise GraphError(f"{node.verb} is no operator")

@@ -24,7 +24,7 @@ from clonos_py.model.joins import Bounds, JoinColumns, JoinType
 from clonos_py.model.operators import EventTime
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
-from clonos_py.model.tables import FirstOf, SortKey, TableMode
+from clonos_py.model.tables import DELTA_WEIGHT, FirstOf, SortKey, TableMode
 from clonos_py.model.windows import Counted, Hopping, Tumbling, Window
 
 
@@ -248,11 +248,25 @@ class JoinVersions:
 
 @dataclass(frozen=True)
 class JoinDeltas:
-    """Both sides have ``keys``, and a weight. ``sides``: by side, the columns that identify a row."""
+    """A join of deltas. ``sides``: by side, the columns that identify a row. ``weight``: their column for the weight.
+    ``mode``: as of a table."""
 
-    keys: tuple[str, ...]
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
     sides: tuple[tuple[str, ...], tuple[str, ...]]
     columns: JoinColumns
+    how: JoinType = JoinType.INNER
+    mode: TableMode = "deltas"
+    weight: str = DELTA_WEIGHT
+
+
+@dataclass(frozen=True)
+class ShowChanges:
+    """Makes changes from the deltas of a table whose rows are identified by ``keys``. ``kind``: the column for the kind
+    of a change; None: each row replaces the one before."""
+
+    keys: tuple[str, ...]
+    kind: str | None = None
 
 
 @dataclass(frozen=True)
@@ -291,7 +305,7 @@ class RunProcess:
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch
     | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted | AggregateTable | TopTable | TopWindows
-    | TopCounted | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinDeltas | RunProcess
+    | TopCounted | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinDeltas | ShowChanges | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
 AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable
@@ -334,13 +348,13 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case DistinctRows() | JoinDeltas():
+            case DistinctRows():
                 return self.work.keys
             case _ if isinstance(self.work, GROUPING):
                 return self.work.keys
             case RunProcess():
                 return self.work.inputs[side].keys
-            case _ if isinstance(self.work, JOINING):
+            case _ if isinstance(self.work, JOINING | JoinDeltas):
                 return self.work.right_keys if side else self.work.left_keys
             case _:
                 return None

@@ -15,6 +15,7 @@ from clonos_py.model.operators import EventTime
 from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.plan.logical import (
     AGGREGATING,
+    AggregateCounted,
     AggregateTable,
     AggregateWindows,
     AssignEventTimes,
@@ -34,6 +35,7 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     ReadSource,
     RunProcess,
+    ShowChanges,
     Spread,
     TopCounted,
     TopTable,
@@ -112,7 +114,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             return passed
         case AggregateWindows(late=True):
             return every
-        case work if isinstance(work, AGGREGATING):
+        case AggregateWindows() | AggregateCounted() | AggregateTable() as work:
             if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
                 return every
             return _named(*work.keys, *_further(work), *(aggregate.column for aggregate in work.aggregates))
@@ -132,13 +134,18 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
         case TopWindows(keys=keys, order=order, time_column=time, rank=rank):
             own = (*_BOUNDS, rank)
             return _named(*keys, time, *(key.column for key in order), *(name for name in passed if name not in own))
+        case JoinDeltas() as work:
+            taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
+            return _named(*(work.right_keys if side else work.left_keys), *work.sides[side], work.weight, *taken)
+        case ShowChanges() as work:
+            return _named(*work.keys, WEIGHT_COLUMN, *(passed - _named(work.kind)))
         case EnrichRows(keys=keys, columns=columns):
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(inputs=inputs):
             given = inputs[side]
             fields = every if given.row_type is None else given.row_type.__struct_encode_fields__
             return _named(*given.keys, given.time_column, *fields)
-        case CallPerBatch() | WriteSink() | ReadSource() | LoopHead() | JoinDeltas():
+        case CallPerBatch() | WriteSink() | ReadSource() | LoopHead():
             return every
 
 
@@ -169,9 +176,13 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case TopTable() | TopWindows() | TopCounted() | DistinctRows():
+        case TopTable() | TopWindows() | TopCounted() | DistinctRows() | ShowChanges():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
-        case JoinWindows() | JoinHistory() | JoinVersions() | EnrichRows() as join:
+        case JoinDeltas(mode="deltas", weight=weight) as join:
+            kept_columns = tuple(column for column in join.columns if column[0] in names)
+            schema = _narrowed(node.schemas[0], names | {weight})
+            return replace(node, work=replace(join, columns=kept_columns), schemas=(schema,))
+        case JoinWindows() | JoinHistory() | JoinVersions() | JoinDeltas() | EnrichRows() as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)
             return replace(node, work=replace(join, columns=kept_columns), schemas=(_narrowed(node.schemas[0], names),))
         case AssignEventTimes() | FilterRows() | CallPerRow(kind="filter"):

@@ -19,6 +19,7 @@ from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
     FilterRows,
+    JoinDeltas,
     JoinHistory,
     JoinVersions,
     JoinWindows,
@@ -70,7 +71,7 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
                 return _inserted(graph, node, target, {0: predicate.substitute(made)}, None)
         case AggregateWindows(keys=keys, late=False) | AggregateCounted(keys=keys) | AggregateTable(keys=keys) if keys:
             return _split(graph, node, target, {key: (0, key) for key in keys})
-        case JoinWindows() | JoinHistory() as work:
+        case JoinWindows() | JoinHistory() | JoinDeltas() as work:
             # where rows without a match are in the result, a filter on the other side would make more of them
             sources = {name: (side, column) for name, side, column in work.columns if not work.how.nullable[side]}
             return _split(graph, node, target, sources)

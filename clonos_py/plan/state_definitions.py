@@ -133,7 +133,11 @@ def state_definition(
             )
         case JoinDeltas():
             left, right = map(_names, work.sides)
-            return defined({"keys": keys(work.keys), "keys of the left table": left, "keys of the right table": right})
+            facts = {"keys": keys(work.left_keys), "keys of the left table": left, "keys of the right table": right}
+            of_right = None if work.right_keys == work.left_keys else keys(work.right_keys, 1)
+            how = None if work.how is JoinType.INNER else work.how.value
+            at_end = None if work.mode == "deltas" else work.mode
+            return defined(facts | {"right keys": of_right, "how": how, "emits": at_end})
         case RunProcess():
             return defined(_process_facts(work, keys), attributes=dict(_attributes(work)))
         case CallPerRow(waiting=waiting) if waiting is not None:
@@ -165,16 +169,25 @@ def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> d
         case JoinWindows() | JoinHistory() | JoinVersions():
             sides: Sequence[Sequence[str]] = (work.left_keys, work.right_keys)
         case JoinDeltas():
-            sides = (work.keys, work.keys)
+            of_right = [table.startswith("right") for table in tables]
+            rows = [graph.schema(port) for port in node.inputs]
+            return {
+                table: _key_types(rows[right], work.right_keys if right else work.left_keys)
+                for table, right in zip(tables, of_right, strict=True)
+            }
         case WriteSink() | CallPerRow():
             return {}
         case _:
             sides = [getattr(work, "keys", ())] * len(tables)
     rows = [graph.schema(port) for port in node.inputs]
     return {
-        table: {name: str(plain_type(rows[min(side, len(rows) - 1)].field(name).type)) for name in names}
+        table: _key_types(rows[min(side, len(rows) - 1)], names)
         for side, (table, names) in enumerate(zip(tables, sides, strict=False))
     }
+
+
+def _key_types(rows: pa.Schema, names: Sequence[str]) -> dict[str, str]:
+    return {name: str(plain_type(rows.field(name).type)) for name in names}
 
 
 def _joined(work: JoinWindows | JoinHistory | JoinVersions, keys: Callable[..., str]) -> dict[str, str | None]:

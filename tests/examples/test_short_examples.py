@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,11 @@ def test_sessions_count_the_pages_in_time_under_any_failures() -> None:
     assert sorted(found) == sorted(expected)
     assert sorted(row.id for row in out["late"]) == sorted(late)
     assert late
+
+
+def test_debts_are_what_is_not_paid(tmp_path: Path) -> None:
+    found = {row["customer"]: (row["orders"], Decimal(row["owed"])) for row in run("debts", tmp_path)}
+    assert found == oracles.debts(oracles.rows("purchases.jsonl"), oracles.rows("payments.jsonl"))
 
 
 def test_best_sellers_lead_their_categories(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The nine jobs of ``tests/user_jobs.py`` in one process: a task is killed, and every row is that of the oracle."""
+"""The jobs of ``tests/user_jobs.py`` in one process: a task is killed, and every row is that of the oracle."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Jobs of ``tests/user_jobs.py`` on real actors: one gets a SIGKILL, and every row is that of the oracle.
 
-All nine run in one process, with the same kills. Here are those that differ on Ray: they send a model, a client, or a
+All run in one process, with the same kills. Here are those that differ on Ray: they send a model, a client, or a
 sink of their own to other processes.
 """
 

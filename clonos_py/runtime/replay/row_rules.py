@@ -200,7 +200,7 @@ def _by_columns(asked: TracedRows) -> OriginRows | None:
 def _join_keys(work: Any) -> tuple[Sequence[str], Sequence[str]]:
     if isinstance(work, EnrichRows):
         return work.keys, work.side_keys
-    return (work.keys, work.keys) if isinstance(work, JoinDeltas) else (work.left_keys, work.right_keys)
+    return work.left_keys, work.right_keys
 
 
 def _joined_columns(

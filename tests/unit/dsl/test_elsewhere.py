@@ -36,7 +36,11 @@ MISSING: list[tuple[Callable[[], object], str, str]] = [
     (rows, "print", "'Stream' object has no attribute 'print': write .sink(PrintSink())"),
     (lambda: rows().map(same), "group_by", "'Mapped' object has no attribute 'group_by': write .key_by(...)"),
     (lambda: rows().key_by("key"), "filter", "'KeyedStream' object has no attribute 'filter': write it before key_by"),
-    (lambda: rows().key_by("key").aggregate(n=count()), "filter", "a table is not a stream: filter and select before"),
+    (
+        lambda: rows().key_by("key").aggregate(n=count()),
+        "map",
+        "a table is not a stream: write it before the aggregate",
+    ),
     (lambda: rows().window(tumbling("1s", processing_time=True)), "sum", "write .aggregate(total=col(...).sum())"),
     (lambda: Job("job"), "execute", "'Job' object has no attribute 'execute': write .run()"),
     (rows, "fliter", "'Stream' object has no attribute 'fliter'"),

@@ -125,6 +125,53 @@ def test_a_top_n_of_a_table_retracts_rows_that_leave_it() -> None:
     assert best.schema.names == ["auction", "bidder", "top", "rank_number"]
 
 
+def pair_of_tables() -> tuple[Table[Any], Table[Any]]:
+    """The highest price of each bidder at an auction, and the number of bids of each auction."""
+    rows = bids(Job("pair"))
+    tops = rows.key_by("auction", "bidder").aggregate(top=col("price").max()).named("tops")
+    return tops, rows.key_by("auction").aggregate(n=count()).named("counts")
+
+
+def joined_tables(on: Any, how: Any = "inner") -> Table[Any]:
+    left, right = pair_of_tables()
+    return left.join(right, on=on, how=how)
+
+
+@pytest.mark.parametrize(
+    ("how", "keys", "shrinks"),
+    [
+        ("inner", ("auction", "bidder"), False),
+        ("left", ("auction", "bidder"), False),
+        ("right", ("auction", "bidder"), True),
+        ("full", ("auction", "bidder"), True),
+        ("semi", ("auction", "bidder"), False),
+        ("anti", ("auction", "bidder"), True),
+    ],
+)
+def test_rows_of_a_join_are_identified_by_what_does_not_follow_from_the_rest(
+    how: Any, keys: tuple[str, ...], shrinks: bool
+) -> None:
+    table = joined_tables("auction", how)
+    assert (table.keys, table._rows.shrinks) == (keys, shrinks)
+
+
+def test_joined_columns_that_may_change_are_keys_of_the_result() -> None:
+    left, right = pair_of_tables()
+    table = left.join(right.select(number="auction", top=col("n").cast(Money)), on="top")
+    assert (table.keys, table._rows.shrinks) == (("top", "auction", "bidder", "number"), True)
+
+
+def test_a_row_of_one_table_each_is_identified_by_the_key_of_both() -> None:
+    rows = bids(Job("pair"))
+    first = rows.key_by("auction").aggregate(n=count()).named("first")
+    second = rows.key_by("auction").aggregate(top=col("price").max()).named("second")
+    assert first.join(second, on="auction", how="full").keys == ("auction",)
+    renamed = second.select(other="auction", top="top").named("renamed")
+    assert first.join(renamed, on=("auction", "other"), how="full").keys == ("auction", "other")
+    assert first.join(renamed, on=("auction", "other"), how="left").keys == ("auction",)
+    assert first.join(renamed, on=("auction", "other"), how="right").keys == ("other",)
+
+
 class Rankless(Record):
     bidder: int
 
@@ -169,6 +216,17 @@ class Wrong(Record):
         ),
         (lambda: bids().key_by("auction").aggregate(n=count().where(col("price"))), "is decimal128(18, 2), not bool"),
         (lambda: bids().key_by("auction").aggregate(n=col("price").mean(whole=True)), "whole=True is for integers"),
+        (lambda: highest().select("top"), "'auction' is a key of this table, by which its rows are updated: keep it"),
+        (lambda: highest().with_columns(auction=col("auction") + 1), "'auction' is a key of this table"),
+        (lambda: highest().filter(col("top")), "is decimal128(18, 2), not bool"),
+        (lambda: highest().filter(lambda row: True), "is not an expression, such as"),  # type: ignore[arg-type]
+        (lambda: highest().filter(col("top") > 1).changes(), "rows of this table may be deleted"),
+        (lambda: highest().filter(col("top") > 1).parallelism(2), "filter runs in the tasks of the table before it"),
+        (lambda: highest().join(bids(), on="auction"), "Stream: a table is joined with a table"),  # type: ignore[call-overload]
+        (lambda: highest().join(highest(), on="auction"), "the tables belong to different jobs"),
+        (lambda: joined_tables("auction", "outer"), "how='outer': a join is one of"),
+        (lambda: joined_tables("top"), "on: no column 'top' on the right"),
+        (lambda: joined_tables("auction", "full").changes(), "rows of this table may be deleted"),
         (
             lambda: bids().join(bids().select("auction", "at"), on="auction", within=until("gone")),
             "belongs to job",
@@ -185,7 +243,7 @@ def test_an_impossible_table_is_refused(write: Callable[[], Any], message: str) 
 def test_a_table_can_be_used_in_only_one_way() -> None:
     table = highest()
     table.aggregate(n=count())
-    with pytest.raises(GraphError, match="this table is aggregated already; write it twice"):
+    with pytest.raises(GraphError, match="this table is read by a verb of tables already; write it twice"):
         table.at_end()
     table = highest()
     table.at_end()

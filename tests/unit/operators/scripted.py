@@ -166,10 +166,10 @@ class Instances:
         """So many others start from the snapshots of these."""
         self._start([stored(operator.snapshot()) for operator, _, _ in self._running], count)
 
-    def on_rows(self, rows: pa.RecordBatch, key: str) -> None:
+    def on_rows(self, rows: pa.RecordBatch, key: str, side: int = 0) -> None:
         groups = key_groups(rows, [key], 128) if rows.num_rows else np.empty(0, np.int32)
         for operator, ctx, _ in self._running:
-            operator.on_rows(rows.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), 0)
+            operator.on_rows(rows.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), side)
 
     def emitted(self) -> list[dict[str, Any]]:
         """The rows that they have emitted."""

@@ -28,7 +28,7 @@ LINKS_SIDE, PATHS_SIDE = 0, 1
 
 def delta_join() -> DeltaJoin:
     columns = (("path", 1, "path"), ("target", 0, "target"))
-    return DeltaJoin(("node",), (("node", "target"), ("node", "path")), columns, Extension.schema())
+    return DeltaJoin((("node",), ("node",)), (("node", "target"), ("node", "path")), columns, Extension.schema())
 
 
 def extended(out: Collected) -> list[pa.RecordBatch]:
