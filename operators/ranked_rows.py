@@ -18,7 +18,7 @@ import pyarrow as pa
 from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey
-from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.ranking import Ranking
 
 _HEAD_ROWS = 64
@@ -57,10 +57,17 @@ class _Pool(NamedTuple):
 
 class RankedRows:
     """Rows in groups of equal ``keys``, ranked by ``order``. ``table_keys``: the columns that identify a row within its
-    group; ``order`` must be total within a group. ``columns``: further columns to store."""
+    group; ``order`` must be total within a group. ``columns``: further columns to store. ``table``: their name in the
+    operator's state."""
 
     def __init__(
-        self, keys: Sequence[str], table_keys: Sequence[str], n: int, order: Sequence[SortKey], columns: Sequence[str]
+        self,
+        keys: Sequence[str],
+        table_keys: Sequence[str],
+        n: int,
+        order: Sequence[SortKey],
+        columns: Sequence[str],
+        table: str = ROWS_TABLE,
     ) -> None:
         self._keys = tuple(keys)
         self.identity = tuple(dict.fromkeys([*keys, *table_keys]))
@@ -70,7 +77,7 @@ class RankedRows:
         self.ranking = Ranking(keys, order)
         self.columns = list(dict.fromkeys([*self.identity, *self.ranking.columns, *columns]))
         """The columns that are stored."""
-        self.rows = KeyedRows(self.identity, also_by=keys)
+        self.rows = KeyedRows(self.identity, table, keys)
         self._heads = self._no_heads()
 
     def put(

@@ -24,6 +24,7 @@ from clonos_py.operators.keyed_rows import ROWS_TABLE
 from clonos_py.operators.ranked_rows import FirstOfGroups, RankedRows
 from clonos_py.operators.ranking import with_ranks
 from clonos_py.operators.table_output import TableOutput
+from clonos_py.operators.weights import last_of_each
 
 
 class TableTop(Operator):
@@ -59,7 +60,7 @@ class TableTop(Operator):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return
-        rows = self._last_of_each(rows)
+        rows = last_of_each(rows, self._ranked.identity)
         present = fixed(rows.column(WEIGHT_COLUMN)) > 0
         rows = with_groups(rows.select(self._ranked.columns), self._keys, self.ctx.key_groups)
         groups = group([rows.column(key) for key in self._keys], rows.num_rows)
@@ -81,15 +82,6 @@ class TableTop(Operator):
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._ranked.restore(parts, self.ctx.groups)
-
-    def _last_of_each(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The last row of each identity in a batch."""
-        groups = group([rows.column(key) for key in self._ranked.identity], rows.num_rows)
-        if groups.size == rows.num_rows:
-            return rows
-        last = np.empty(groups.size, np.int64)
-        last[groups.ids] = np.arange(rows.num_rows)  # of several assignments to one index the last wins
-        return rows.take(np.sort(last))
 
     def _emit(self, before: FirstOfGroups, after: FirstOfGroups, groups: int, rows: pa.RecordBatch) -> None:
         were, are = (np.bincount(found.groups, minlength=groups) for found in (before, after))

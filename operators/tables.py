@@ -6,7 +6,8 @@ when all input has ended. In the mode ``deltas``, each batch emits the rows that
 with the weight -1 and the new row with the weight 1. Keys that a batch does not touch cost nothing. ``TableCombine``
 reduces batches before the shuffle (D14).
 
-The input may be another table's deltas. A key without remaining rows there has no row here.
+The input may be another table's deltas. A key without remaining rows there has no row here. Aggregates that cannot take
+a value back keep the values of each key (``retractions``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from clonos_py.operators.distinct_counts import DistinctCounts, counting
 from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.retractions import Replaced, Retractions, replaced
 from clonos_py.operators.table_output import TableOutput
 from clonos_py.operators.weights import combined
 
@@ -71,7 +73,8 @@ class _Upserted(NamedTuple):
 class TableAggregate(KeyedParts):
     """The table. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the keys
     and the aggregates. Without keys there is one row, once there is any input. ``weighted``: rows are deltas of another
-    table. ``combined``: the input are partial rows of ``TableCombine``. For ``retract_when_changed`` and ``kind`` see
+    table; ``table_keys`` are the columns that identify these, if a fold of the user needs them. ``combined``: the input
+    are partial rows of ``TableCombine``. For ``retract_when_changed`` and ``kind`` see
     ``TableOutput``."""
 
     def __init__(
@@ -84,10 +87,14 @@ class TableAggregate(KeyedParts):
         combined: bool = False,
         retract_when_changed: Sequence[str] | None = None,
         kind: str | None = None,
+        table_keys: Sequence[str] = (),
     ) -> None:
-        self._input = Partials(keys, aggregates)
-        self._distinct = DistinctCounts(keys, aggregates)
+        added = [aggregate for aggregate in aggregates if aggregate.retractable or not weighted]
+        self._input = Partials(keys, added)
+        self._distinct = DistinctCounts(keys, added)
+        self._retractions = Retractions(keys, aggregates if weighted else (), table_keys)
         self._partials = Partials(keys, counting(aggregates))
+        self._merged = Partials(keys, counting([a for a in aggregates if a in added or a.function == "count_distinct"]))
         self._output = TableOutput(schema, mode, retract_when_changed, kind)
         self._weighted = weighted
         self._combined = combined
@@ -106,7 +113,8 @@ class TableAggregate(KeyedParts):
             partial = self._input.merge_by_key(rows)
         else:
             partial = combined(self._input, self._arrivals.numbered(rows), self._weighted)
-        change = self._upsert(self._distinct.counted(with_groups(partial, self._partials.keys, self.ctx.key_groups)))
+        partial = self._distinct.counted(with_groups(partial, self._partials.keys, self.ctx.key_groups))
+        change = self._upsert(partial, self._retractions.changed(rows, partial, self.ctx.key_groups))
         if self._output.compares:
             before, deleted = (None if rows is None else self._finish(rows) for rows in (change.before, change.deleted))
             found = self._output.changed(before, self._finish(change.after), change.replaced, deleted)
@@ -130,42 +138,48 @@ class TableAggregate(KeyedParts):
         return sorted(self._partials.keys, key=lambda key: key not in self._output.rows.names)
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        partial = grouped_schema(self._input.stored_schema(inputs[0], ()))
-        return self.tables_of(self._distinct.counted_schema(partial))
+        partial = self._distinct.counted_schema(grouped_schema(self._input.stored_schema(inputs[0], ())))
+        if self._retractions.none:
+            return self.tables_of(partial)
+        whole = pa.schema([*partial, *self._retractions.fields(inputs[0])])
+        return {**self.tables_of(whole), **self._retractions.tables(inputs[0])}
 
     @property
     def partwise(self) -> bool:
-        """Not with distinct values, which are rows of their own."""
-        return self._distinct.none
+        """Not with values of a key, which are rows of their own."""
+        return self._distinct.none and self._retractions.none
 
     def values(self) -> dict[str, Any]:
         return self._arrivals.values()
 
     def snapshot(self) -> OperatorState:
-        seen = self._distinct.snapshot()
-        state = self._table.snapshot({**seen.values, **self._arrivals.values()})
-        return OperatorState({**state.tables, **seen.tables}, state.values)
+        seen, kept = self._distinct.snapshot(), self._retractions.snapshot()
+        state = self._table.snapshot({**seen.values, **kept.values, **self._arrivals.values()})
+        return OperatorState({**state.tables, **seen.tables, **kept.tables}, state.values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self.restore_parts(parts, lambda: self._table.restore(parts, self.ctx.groups))
         self._distinct.restore(parts, self.ctx.groups)
+        self._retractions.restore(parts, self.ctx.groups)
         self._arrivals.restore(parts)
 
-    def _upsert(self, partial: pa.RecordBatch) -> _Upserted:
-        """Merges partial rows of distinct keys into the table. Results are in the order of ``partial``, whatever the
-        order of the table."""
+    def _upsert(self, partial: pa.RecordBatch, accumulators: Sequence[Replaced]) -> _Upserted:
+        """Merges partial rows of distinct keys into the table, with ``accumulators`` that are not merged. Results are
+        in the order of ``partial``, whatever the order of the table."""
+        partial = replaced(partial, accumulators)
         of, touched = self._table.find(partial)
         before = None
-        replaced = np.zeros(partial.num_rows, bool)
+        existed = np.zeros(partial.num_rows, bool)
         if len(touched):
             order = np.argsort(of)
-            replaced[of] = True
+            existed[of] = True
             before = self._table.take(touched[order])
             whole = concat([before, partial])
             groups = self._partials.groups(whole)
             self._table.remove(touched)
-            partial = self._partials.merge(whole, groups).take(groups.ids[before.num_rows :])
-        upserted = _Upserted(before, partial, replaced)
+            partial = self._merged.merge(whole, groups).take(groups.ids[before.num_rows :])
+            partial = replaced(partial, [found for found in accumulators if not found.differences])
+        upserted = _Upserted(before, partial, existed)
         if self._weighted:
             upserted = upserted.without_empty()
         self._table.append(upserted.after)

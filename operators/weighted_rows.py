@@ -25,54 +25,54 @@ class WeightedRows:
         self._weight = weight
         self._by = tuple(by)
         self._table = table
-        self._rows = KeyedRows(columns, table, by)
+        self.rows = KeyedRows(columns, table, by)
 
     def add(self, rows: pa.RecordBatch, key_groups: int) -> Ints:
         """Adds the weights of rows from ``summed`` to those of the stored rows. Returns the weights before."""
         before = self.weights(rows)
-        _, numbers = self._rows.find(rows)
-        self._rows.remove(numbers)
+        _, numbers = self.rows.find(rows)
+        self.rows.remove(numbers)
         after = before + fixed(rows.column(self._weight))
         present = np.flatnonzero(after)
         if len(present):
             kept = weighted(rows.take(present), after[present])
-            self._rows.append(with_groups(kept, self._by, key_groups))
-        self._rows.compact()
+            self.rows.append(with_groups(kept, self._by, key_groups))
+        self.rows.compact()
         return before
 
     def weights(self, rows: pa.RecordBatch, named: Sequence[str] | None = None) -> Ints:
         """The weights of these rows, 0 for those that are not stored. ``named``: the names of the columns in ``rows``,
         if they differ."""
         found = np.zeros(rows.num_rows, np.int64)
-        positions, numbers = self._rows.find(rows, named=named)
+        positions, numbers = self.rows.find(rows, named=named)
         if len(numbers):
             found[positions] = self.weights_of(numbers)
         return found
 
     def weights_of(self, numbers: Ints) -> Ints:
-        return fixed(self._rows.take(numbers, [self._weight]).column(self._weight))
+        return fixed(self.rows.take(numbers, [self._weight]).column(self._weight))
 
     def find(self, rows: pa.RecordBatch, named: Sequence[str]) -> tuple[Ints, Ints]:
         """Pairs (position in ``rows``, number) of stored rows with the same values in ``by`` as ``rows`` in
         ``named``."""
-        return self._rows.find(rows, by=self._by, named=named)
+        return self.rows.find(rows, by=self._by, named=named)
 
     def take(self, numbers: Ints) -> pa.RecordBatch:
-        return self._rows.take(numbers)
+        return self.rows.take(numbers)
 
     def all(self) -> list[pa.RecordBatch]:
         """All rows, in parts."""
-        return self._rows.all()
+        return self.rows.all()
 
     def tables(self, rows: pa.Schema) -> Mapping[str, pa.Schema]:
         """The stored columns of rows with these columns."""
         return {self._table: grouped_schema(_schema(rows, [*self._columns, self._weight]))}
 
     def snapshot(self) -> OperatorState:
-        return self._rows.snapshot({})
+        return self.rows.snapshot({})
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
-        self._rows.restore(parts, groups)
+        self.rows.restore(parts, groups)
 
 
 def summed(rows: pa.RecordBatch, columns: Sequence[str], weight: str) -> pa.RecordBatch:

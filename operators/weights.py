@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.grouping import group
 from clonos_py.columns.views import concat, fixed
 from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
@@ -20,6 +23,16 @@ def combined(partials: Partials, rows: pa.RecordBatch, weighted: bool) -> pa.Rec
     parts = [partials.combine_by_key(new)] if new.num_rows else []
     parts += [_negated(partials, partials.combine_by_key(deleted))] if deleted.num_rows else []
     return partials.merge_by_key(concat(parts))
+
+
+def last_of_each(rows: pa.RecordBatch, identity: Sequence[str]) -> pa.RecordBatch:
+    """The last row of each identity in a batch."""
+    groups = group([rows.column(key) for key in identity], rows.num_rows)
+    if groups.size == rows.num_rows:
+        return rows
+    last = np.empty(groups.size, np.int64)
+    last[groups.ids] = np.arange(rows.num_rows)  # of several assignments to one index the last wins
+    return rows.take(np.sort(last))
 
 
 def _negated(partials: Partials, partial: pa.RecordBatch) -> pa.RecordBatch:

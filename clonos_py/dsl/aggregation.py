@@ -75,10 +75,16 @@ def aggregation(
 
 
 def aggregated(
-    rows: OutputPort, keys: tuple[str, ...], found: Aggregation, site: CallSite, weighted: bool = False
+    rows: OutputPort,
+    keys: tuple[str, ...],
+    found: Aggregation,
+    site: CallSite,
+    weighted: bool = False,
+    table_keys: tuple[str, ...] = (),
 ) -> OutputPort:
-    """Adds an aggregate without a window. ``weighted``: its rows are the deltas of a table."""
-    work = AggregateTable(keys, found.aggregates, "changes", weighted)
+    """Adds an aggregate without a window. ``weighted``: its rows are the deltas of a table. ``table_keys``: the columns
+    that identify these, if it has to know."""
+    work = AggregateTable(keys, found.aggregates, "changes", weighted, table_keys=table_keys)
     return rows.extended(found.computed, site).followed("aggregate", work, (found.schema,), site, (found.record,))
 
 

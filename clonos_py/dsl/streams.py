@@ -40,7 +40,7 @@ from clonos_py.dsl.table_joining import joined_tables
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.waiting import WaitingOptions
-from clonos_py.model.aggregates import RETRACTABLE
+from clonos_py.model.aggregates import ORDERED
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names
@@ -781,16 +781,23 @@ class KeyedTable(Generic[R]):
     @overload
     def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
     def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
-        """An updating result per key over the current rows: counts, sums and means; none for a key without rows."""
+        """An updating result per key over the current rows; none for a key without rows.
+
+        Counts, sums and means keep one row per key. ``min``, ``max`` and ``count_distinct`` also keep the values of
+        each key, and folds of your own its rows: these are folded again whenever one of them changes.
+        """
         with located("aggregate") as site:
             for name, found in aggregates.items():
-                if isinstance(found, AggregateExpr) and found.function not in RETRACTABLE:
+                if isinstance(found, AggregateExpr) and found.function in ORDERED:
                     raise GraphError(
-                        f"{name}={found}: rows of a table change, and {found.function} cannot take a value back; there "
-                        f"are {listed(RETRACTABLE)}"
+                        f"{name}={found}: rows of a table change, and have no order of arrival; rank them by a column, "
+                        "with .top(n, by=...)"
                     )
-            found = aggregation(self._table.schema, self._keys, {}, into, aggregates)
-            output = aggregated(self._table._rows.deltas(), self._keys, found, site, weighted=True)
+            rows = self._table._rows
+            found = aggregation(rows.schema, self._keys, {}, into, aggregates)
+            folds = any(aggregate.function == "user" for aggregate in found.aggregates)
+            table_keys = rows.identified() if folds else ()
+            output = aggregated(rows.deltas(), self._keys, found, site, True, table_keys)
             return Table(updating_rows(output, self._keys, self._shrinks))
 
     @overload

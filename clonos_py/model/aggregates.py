@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from clonos_py.model.hidden import hidden, is_hidden
 
-RETRACTABLE = ("count", "sum", "mean")
-"""Functions that can retract a value without the others."""
 ORDERED = ("first", "last", "collect")
 """Functions whose result depends on the order of the rows."""
 _ACCUMULATORS = ("count", "sum", "min", "max", "distinct", "user", *ORDERED)
@@ -43,6 +41,11 @@ class Aggregate:
     def ordered(self) -> bool:
         """Whether it depends on the order in which rows reach the operator."""
         return self.function in ORDERED
+
+    @property
+    def retractable(self) -> bool:
+        """Whether it can take back a value without the others."""
+        return self.function in ("count", "sum", "mean")
 
     @property
     def mergeable(self) -> bool:

@@ -151,7 +151,7 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case AggregateTable() as work:
             return partial(
                 TableAggregate, work.keys, work.aggregates, node.schemas[0], work.mode, work.weighted, work.combined,
-                work.retract_when_changed, work.kind,
+                work.retract_when_changed, work.kind, work.table_keys,
             )  # fmt: skip
         case TopTable() as work:
             top = TopRows if work.table_keys is None else partial(TableTop, table_keys=work.table_keys)

@@ -132,8 +132,8 @@ class AggregateWindows:
 
 @dataclass(frozen=True)
 class AggregateTable:
-    """An updating result per key. ``weighted``: of the rows of another table. ``combined``: the input is partial
-    results.
+    """An updating result per key. ``weighted``: of the rows of another table; ``table_keys``: the columns that identify
+    these, if it has to know. ``combined``: the input is partial results.
 
     ``retract_when_changed``: the columns that decide the place of a row in the table that reads these deltas; a change
     of another column need not retract the earlier row. None: every change retracts it. ``kind``: the column for the
@@ -146,6 +146,7 @@ class AggregateTable:
     combined: bool = False
     retract_when_changed: tuple[str, ...] | None = None
     kind: str | None = None
+    table_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

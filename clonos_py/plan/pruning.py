@@ -153,7 +153,7 @@ def _further(work: AGGREGATING) -> tuple[str | None, ...]:
     """Columns that the work reads besides keys and aggregated columns."""
     if isinstance(work, AggregateWindows):
         return (work.time_column,)
-    return (WEIGHT_COLUMN,) if isinstance(work, AggregateTable) and work.weighted else ()
+    return (WEIGHT_COLUMN, *work.table_keys) if isinstance(work, AggregateTable) and work.weighted else ()
 
 
 def _named(*names: str | None) -> frozenset[str]:

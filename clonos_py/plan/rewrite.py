@@ -54,8 +54,9 @@ def _mergeable(node: Node) -> bool:
     match node.work:
         case AggregateWindows(late=False, aggregates=aggregates) as work if not work.window.processing_time:
             return all(aggregate.mergeable for aggregate in aggregates)
-        case AggregateTable(weighted=True):  # a retraction and its replacement in one batch must stay together
-            return True
+        case AggregateTable(weighted=True, aggregates=aggregates):
+            # a retraction and its replacement in one batch stay together
+            return all(aggregate.retractable for aggregate in aggregates)
         case AggregateTable(aggregates=aggregates):
             return all(aggregate.mergeable for aggregate in aggregates)
         case _:

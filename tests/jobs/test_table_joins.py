@@ -101,6 +101,17 @@ def test_a_joined_table_is_filtered_computed_and_aggregated(parallelism: int) ->
     assert values(ran(body, parallelism)) == by_duckdb(query)
 
 
+@both_parallelisms
+def test_every_aggregate_follows_the_rows_of_a_table(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        grouped = tables(events)[0].key_by(bucket=col("rows") % 3)
+        found = grouped.aggregate(low=col("total").min(), high=col("total").max(), keys=col("key").count_distinct())
+        return found.named("extremes").at_end()
+
+    query = "SELECT rows % 3, min(total), max(total), count(DISTINCT key) FROM l GROUP BY 1"
+    assert values(ran(body, parallelism)) == by_duckdb(query)
+
+
 def test_a_table_is_read_by_several_verbs() -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         left, right = tables(events)

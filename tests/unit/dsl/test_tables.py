@@ -211,8 +211,8 @@ class Wrong(Record):
         (_joined_changes, "join the rows that the table is made of"),
         (lambda: highest_price().top(1, by="top"), "'auction' is a key of this table, but not one of its columns"),
         (
-            lambda: highest().aggregate(most=col("top").max()),
-            "rows of a table change, and max cannot take a value back",
+            lambda: highest().aggregate(one=col("top").first()),
+            "rows of a table change, and have no order of arrival",
         ),
         (lambda: bids().key_by("auction").aggregate(n=count().where(col("price"))), "is decimal128(18, 2), not bool"),
         (lambda: bids().key_by("auction").aggregate(n=col("price").mean(whole=True)), "whole=True is for integers"),
