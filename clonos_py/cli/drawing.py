@@ -16,6 +16,7 @@ from clonos_py.model.aggregates import aggregate_of
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, Vertex
 from clonos_py.model.tables import CHANGE_COLUMN
+from clonos_py.observe.units import resources_text
 
 _COLUMNS_WIDTH = 60
 
@@ -54,7 +55,8 @@ def _headline(plan: PhysicalPlan) -> str:
 
 
 def _title(vertex: Vertex) -> str:
-    return f"{vertex.name} x {vertex.parallelism}"
+    needs = f", each with {resources_text(vertex.resources)}" if vertex.resources else ""
+    return f"{vertex.name} x {vertex.parallelism}{needs}"
 
 
 def _operators(vertex: Vertex) -> list[str]:

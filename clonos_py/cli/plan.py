@@ -39,6 +39,7 @@ command = JobCommand(
             "protocol",
             "chaining",
             "standbys",
+            "standby_cpus",
             "standby_feed",
             "key_groups",
             "frame_rows",

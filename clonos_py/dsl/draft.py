@@ -13,6 +13,7 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.naming import check_length
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record
+from clonos_py.model.resources import Resources
 from clonos_py.plan.logical import (
     EventTimeColumn,
     LogicalGraph,
@@ -79,13 +80,22 @@ class Draft:
         found = self.nodes[node]
         if not isinstance(parallelism, int) or parallelism < 1:
             raise GraphError(f"{parallelism!r} is not a number of tasks: it must be at least 1")
-        if isinstance(found.work, Unite | Spread):
-            raise GraphError(f"a {found.verb} has no tasks of its own: set the parallelism on the verb that follows")
+        self._check_has_tasks(node, "parallelism")
         if parallelism > 1 and found.inputs and found.exchange(0) == ():
             raise GraphError(
                 f"all rows meet in one task here, not in {parallelism}: write key_by before it to have more"
             )
         self.change(node, parallelism=parallelism)
+
+    def set_resources(self, node: int, resources: Resources) -> None:
+        """Sets what each task of a node needs for it. Raises GraphError if it has no tasks of its own."""
+        self._check_has_tasks(node, "resources")
+        self.change(node, resources=resources)
+
+    def _check_has_tasks(self, node: int, what: str) -> None:
+        found = self.nodes[node]
+        if isinstance(found.work, Unite | Spread):
+            raise GraphError(f"a {found.verb} has no tasks of its own: set the {what} on the verb that follows")
 
     def graph(self) -> LogicalGraph:
         """The finished graph, with a name for every node. Raises GraphError where default names would not be stable."""

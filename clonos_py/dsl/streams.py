@@ -35,6 +35,7 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
 from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
+from clonos_py.dsl.resources import resources_of
 from clonos_py.dsl.shapes import listed, same_columns
 from clonos_py.dsl.table_joining import joined_tables
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
@@ -100,6 +101,17 @@ class Stream(Helpful, Generic[R]):
         them."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
+        return self
+
+    def resources(self, *, cpus: float = 0, memory: str | None = None, gpus: float = 0) -> Self:
+        """Reserves processors, memory and GPUs for this operator in each of its tasks, on Ray. A task needs what its
+        operators need together.
+
+        ``memory``: such as "2GiB", at least "256MiB"; also the limit of the task's process: one that outgrows it fails
+        alone. ``gpus``: a fraction of one, or a whole number; the task sees no other device.
+        """
+        with located("resources"):
+            self._output.draft.set_resources(self._output.port.node, resources_of(cpus, memory, gpus))
         return self
 
     @overload
@@ -397,6 +409,12 @@ class Written:
             self._draft.set_parallelism(self._node, tasks)
         return self
 
+    def resources(self, *, cpus: float = 0, memory: str | None = None, gpus: float = 0) -> Written:
+        """Reserves processors, memory and GPUs for this sink in each of its tasks. See ``Stream.resources``."""
+        with located("resources"):
+            self._draft.set_resources(self._node, resources_of(cpus, memory, gpus))
+        return self
+
 
 class KeyedStream(Helpful, Generic[R]):
     """A stream partitioned by key: rows with equal keys go to the same task. Without keys all rows go to one task."""
@@ -685,6 +703,12 @@ class Table(Helpful, Generic[R]):
             if other._rows.output.draft is not self._rows.output.draft:
                 raise GraphError("the tables belong to different jobs")
             return Table(joined_tables(self._rows, other._rows, on, into, how, site))
+
+    def resources(self, *, cpus: float = 0, memory: str | None = None, gpus: float = 0) -> Self:
+        """Reserves processors, memory and GPUs for this operator in each of its tasks. See ``Stream.resources``."""
+        with located("resources"):
+            self._rows.set_resources(resources_of(cpus, memory, gpus))
+        return self
 
     @overload
     def changes(self) -> Stream[R]: ...

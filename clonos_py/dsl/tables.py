@@ -19,6 +19,7 @@ from clonos_py.dsl.shapes import listed
 from clonos_py.expressions.tree import Column, ExpressionNode
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record, schema_of
+from clonos_py.model.resources import Resources
 from clonos_py.model.tables import WEIGHT_COLUMN, kind_schema, weighted_schema
 from clonos_py.plan.logical import AggregateTable, FilterRows, JoinDeltas, ProjectColumns, ShowChanges, TopTable
 
@@ -50,6 +51,10 @@ class UpdatingRows(ABC):
 
     @abstractmethod
     def set_parallelism(self, tasks: int) -> None: ...
+
+    def set_resources(self, resources: Resources) -> None:
+        """Sets what the tasks of the operator need."""
+        self.output.draft.set_resources(self.output.port.node, resources)
 
     @abstractmethod
     def changes(self, kind: str | None, site: CallSite) -> OutputPort:

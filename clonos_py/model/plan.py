@@ -18,6 +18,7 @@ from clonos_py.model.ids import ChannelId, LogId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.protocols import FootprintPolicy, ProtocolProperties
 from clonos_py.model.record_limits import NO_RECORD, RecordLimit
+from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.state_definitions import StateDefinition
 
 
@@ -128,6 +129,8 @@ class Vertex:
     """Whether the vertex consists of filters and projections only. For these, reading all output once more would be
     expensive, so a rebuilt frame is compared by its size and an eighth of its pages. Frames of other vertices are
     compared in full."""
+    resources: Resources = NO_RESOURCES
+    """What one of its tasks needs: the sum over its operators."""
 
     @property
     def commits(self) -> bool:
@@ -167,6 +170,8 @@ class PhysicalPlan:
     """The checkpoint protocol."""
     rollback: bool = False
     """Exactly-once without determinants: when a task fails, tasks whose state does not fit go back with it (E2)."""
+    standby_cpus: float = 0.0
+    """The share of a task's processors that its standby needs before it is promoted."""
     standby_feed_us: int = 0
     """How often standbys are fed (E17); 0: they have the last completed checkpoint."""
     footprints: FootprintPolicy = field(default_factory=FootprintPolicy)
@@ -207,6 +212,17 @@ class PhysicalPlan:
             any(wire.consumer == number for wire in vertex.wires) or self.loop_of(TaskId(vertex.name, 0)) is not None
         )
         return None if inside or not vertex.operators[number].partwise else number
+
+    def demand(self, task: TaskId, standby: bool = False) -> Resources:
+        """What a process of a task needs. A standby needs all but the processors: it holds the state, and a process
+        gets its GPUs when it starts or never."""
+        resources = self.by_name[task.vertex].resources
+        return resources.with_cpus_times(self.standby_cpus) if standby else resources
+
+    @property
+    def tasks_by_demand(self) -> list[TaskId]:
+        """All tasks, those that need most first: the others fit into what these leave."""
+        return sorted(self.tasks, key=lambda task: self.demand(task).scarcest_first)
 
     @property
     def stores_logs(self) -> bool:

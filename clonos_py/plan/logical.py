@@ -24,6 +24,7 @@ from clonos_py.model.joins import Bounds, JoinColumns, JoinType
 from clonos_py.model.operators import EventTime
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
+from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.tables import DELTA_WEIGHT, FirstOf, SortKey, TableMode
 from clonos_py.model.windows import Counted, Hopping, Tumbling, Window
 
@@ -330,6 +331,7 @@ class Node:
     """One verb. ``name``: its stable name; empty until names are resolved, then by default made from ``stem``.
     ``where``: the line that wrote it. ``schemas``, ``records``, ``times``: by output port. ``reads``: by side, the
     columns that it needs; set by the planner. ``parallelism``: the number of tasks that it asks for; None: any.
+    ``resources``: what each of its tasks needs for it.
     ``filtered``: conditions of filters behind it that the planner moved before it."""
 
     id: int
@@ -344,6 +346,7 @@ class Node:
     stem: str = ""
     reads: tuple[tuple[str, ...], ...] = ()
     parallelism: int | None = None
+    resources: Resources = NO_RESOURCES
     filtered: tuple[str, ...] = ()
 
     def exchange(self, side: int) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.operators import Operator, PartwiseOperator
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.protocols import FootprintPolicy
+from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, vertex_name
 from clonos_py.plan.event_time import idle_us
@@ -37,11 +38,15 @@ from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
 from clonos_py.plan.state_definitions import state_definition
 from clonos_py.settings.definitions import Guarantee, Preference, Runtime, Settings
-from clonos_py.settings.kinds import FULL_DEPTH, show_duration
+from clonos_py.settings.kinds import FULL_DEPTH, show_duration, show_size
 from clonos_py.settings.resolution import resolve
 
 _OWN = AssignEventTimes | FilterRows | ProjectColumns | Unite | Spread | ReadSource
 """Work without state that the engine does itself, without calling user code."""
+
+
+MEMORY_BYTES_MIN = 256 << 20
+"""The least limit for the memory of a task: its process takes about two thirds of it before it has any state."""
 
 
 class Plannable(Protocol):
@@ -88,6 +93,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         gaps=chosen.guarantee is Guarantee.AT_MOST_ONCE,
         protocol=chosen.protocol,
         rollback=chosen.rollback,
+        standby_cpus=chosen.standby_cpus,
         standby_feed_us=chosen.standby_feed_us,
         record=chosen.record,
         footprints=FootprintPolicy(
@@ -196,8 +202,36 @@ def _vertex(
         operators.append(operator if origin is None else _defined(graph, written, operator, origin, inputs, leaves))
     regenerates = source is not None and not any(obstacles(chain, settings.protocol))
     sampled = all(origin is None or isinstance(origin.work, _OWN) for origin in chain.origins)
-    wires = tuple(chain.wires)
-    return Vertex(name, chain.parallelism, source, tuple(operators), wires, settings.standbys, regenerates, sampled)
+    return Vertex(
+        name=name,
+        parallelism=chain.parallelism,
+        source=source,
+        operators=tuple(operators),
+        wires=tuple(chain.wires),
+        standbys=settings.standbys,
+        resources=_needed(chain),
+        regenerates=regenerates,
+        sampled=sampled,
+    )
+
+
+def _needed(chain: DraftVertex) -> Resources:
+    """What a task of the chain needs. Raises GraphError if that could not be had on any machine, or is too little."""
+    nodes = [node for node in (chain.source, *chain.origins) if node is not None]
+    needed = sum((node.resources for node in nodes), NO_RESOURCES)
+    if 0 < needed.memory_bytes < MEMORY_BYTES_MIN:
+        asking = next(node for node in nodes if node.resources.memory_bytes)
+        raise GraphError(
+            f"{asking.where}: {asking.name}: memory is the limit of a whole process, which needs some by itself: "
+            f"give at least {show_size(MEMORY_BYTES_MIN)}"
+        )
+    if needed.gpus > 1 and not needed.gpus.is_integer():
+        asking = next(node for node in nodes if node.resources.gpus)
+        raise GraphError(
+            f"{asking.where}: {asking.name}: the operators of its task need {needed.gpus:g} GPUs together, and more "
+            "than one must be a whole number: change gpus=, or give an operator tasks of its own with parallelism"
+        )
+    return needed
 
 
 def _defined(

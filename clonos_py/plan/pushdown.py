@@ -49,8 +49,9 @@ def push_filters(graph: LogicalGraph) -> LogicalGraph:
 
 def _target(graph: LogicalGraph, node: Node) -> Node | None:
     """The node that a filter reads, if the filter is its only reader and reads its main port. A filter with a
-    parallelism of its own is not moved."""
-    if not isinstance(node.work, FilterRows) or node.inputs[0].port or node.parallelism is not None:
+    parallelism or resources of its own is not moved."""
+    placed = node.parallelism is not None or bool(node.resources)
+    if not isinstance(node.work, FilterRows) or node.inputs[0].port or placed:
         return None
     producer = graph.by_id[node.inputs[0].node]
     readers = [reader for port, found in graph.consumers().items() if port.node == producer.id for reader in found]

@@ -27,6 +27,7 @@ from clonos_py.settings.kinds import (
     NAMES,
     RECORD,
     RENAMES,
+    SHARE,
     SIZE,
     SWITCH,
     TEXT,
@@ -124,6 +125,9 @@ class Settings:
     standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
     standbys_per_process: int = _setting(
         count(1), 8, "How many standbys of different tasks may share a process until one of them is needed."
+    )
+    standby_cpus: float = _setting(
+        SHARE, 0, "The share of the processors of a task that each of its standbys reserves, too: 0 to 1."
     )
     standby_feed_us: int = _setting(
         DURATION_OR_OFF,

@@ -10,6 +10,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -196,6 +197,16 @@ def show_size(size_bytes: int) -> str:
     return f"{size_bytes // _SIZES[unit]}{unit}"
 
 
+def _parse_share(value: object) -> float:
+    share = -1.0
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with suppress(ValueError):
+            share = float(value)
+    if not 0 <= share <= 1:
+        raise SettingError(f"{value!r} is not a share: write a number from 0 to 1")
+    return share
+
+
 def _parse_record(value: object) -> RecordLimit:
     if value == "off" or value is False:
         return NO_RECORD
@@ -303,6 +314,7 @@ def _show_optional(text: Any) -> str:
 DURATION: SettingKind[int] = SettingKind("DURATION", _parse_duration, show_duration)
 DURATION_OR_OFF: SettingKind[int] = SettingKind("DURATION|off", _parse_duration_or_off, _show_duration_or_off)
 DURATION_OR_AUTO: SettingKind[int] = SettingKind("DURATION|auto", _parse_duration_or_auto, _show_duration_or_auto)
+SHARE: SettingKind[float] = SettingKind("SHARE", _parse_share, lambda share: f"{share:g}")
 SIZE: SettingKind[int] = SettingKind("SIZE", _parse_size, show_size)
 RECORD: SettingKind[RecordLimit] = SettingKind("DURATION|SIZE|off", _parse_record, _show_record)
 DEPTH: SettingKind[int] = SettingKind(
