@@ -58,11 +58,11 @@ class Raylets:
         """The id of the process that has started Ray's processes on the head."""
         return self._nodes[0].pid
 
-    def add(self) -> None:
-        """Starts one more node."""
+    def add(self, *options: str) -> None:
+        """Starts one more node. ``options``: further ones of ``ray start``, such as "--num-gpus=1"."""
         number = len(self._nodes)
         where = [f"--address={self.address}"] if number else self._head
-        self._nodes.append(_start(where, self._folder / f"{number}.log"))
+        self._nodes.append(_start([*where, *options], self._folder / f"{number}.log"))
 
     def lose(self) -> None:
         """Kills all processes of the newest node at once, as in a power cut."""
@@ -75,14 +75,16 @@ class Raylets:
 
 
 @contextmanager
-def raylets(nodes: int, port: int | None = None, dashboard: bool = False) -> Iterator[Raylets]:
+def raylets(
+    nodes: int, port: int | None = None, dashboard: bool = False, head: Sequence[str] = ()
+) -> Iterator[Raylets]:
     """Runs a cluster of ``nodes`` raylets within the block. ``dashboard``: with that of Ray, which ``ray[default]``
-    has."""
+    has. ``head``: further options of the first node."""
     if port is not None:
         _check_port(port)
     _make_token()
     with TemporaryDirectory(prefix="raylets-") as folder:
-        cluster = _head(Path(folder), port, dashboard)
+        cluster = _head(Path(folder), port, dashboard, head)
         try:
             for _ in range(nodes - 1):
                 cluster.add()
@@ -91,14 +93,14 @@ def raylets(nodes: int, port: int | None = None, dashboard: bool = False) -> Ite
             cluster.stop()
 
 
-def _head(folder: Path, port: int | None, dashboard: bool) -> Raylets:
+def _head(folder: Path, port: int | None, dashboard: bool, options: Sequence[str]) -> Raylets:
     """Starts a cluster with its head only. Without ``port`` up to three free ports are tried, since another program may
     take one before Ray listens there."""
     for last in (False, False, True):
         free = free_ports(2)
         cluster = Raylets(free[0] if port is None else port, folder, free[1] if dashboard else None)
         try:
-            cluster.add()
+            cluster.add(*options)
         except RayletError:
             if last or port is not None:
                 raise

@@ -107,7 +107,7 @@ class Stream(Helpful, Generic[R]):
         """Reserves processors, memory and GPUs for this operator in each of its tasks, on Ray. A task needs what its
         operators need together.
 
-        ``memory``: such as "2GiB", at least "256MiB"; also the limit of the task's process: one that outgrows it fails
+        ``memory``: such as "2GiB", at least "128MiB"; also the limit of the task's process: one that outgrows it fails
         alone. ``gpus``: a fraction of one, or a whole number; the task sees no other device.
         """
         with located("resources"):

@@ -50,7 +50,7 @@ class CoordinatorContext:
     def start_process(self, task: TaskId, reuse: int | None = None) -> StartProcess:
         """Adds a process to the fleet. ``reuse``: the process whose host process it starts in."""
         process = self.fleet.add(task, self.now_us, reuse is not None)
-        return StartProcess(process.number, task, process.shares, reuse)
+        return StartProcess(process.number, task, process.shares, reuse, self.plan.demand(task, process.shares))
 
     def dismiss(self, process: TaskProcess) -> DismissProcess:
         """Removes a process that has not failed from the fleet; others in its host process go on."""

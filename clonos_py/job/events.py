@@ -10,6 +10,7 @@ from clonos_py.job.state_mapping import StateMapping
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
+from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.snapshots import Manifest
 
 
@@ -100,6 +101,14 @@ class ManifestFailed(msgspec.Struct, frozen=True):
     unavailable: bool = False
 
 
+class NoRoom(msgspec.Struct, frozen=True):
+    """No node has what a requested process needs. The platform starts it when one has. ``reason``: what it needs, and
+    what there is; empty when there is room now."""
+
+    process: int
+    reason: str
+
+
 class EndedByFunction(msgspec.Struct, frozen=True):
     """A function of the user has ended its process. Another process would end in the same way, so the job ends."""
 
@@ -112,7 +121,14 @@ class StopRequested(msgspec.Struct, frozen=True):
 
 
 JobEvent = (
-    EndedByFunction | ProcessDied | ProcessBusy | ManifestWritten | ManifestFailed | CheckpointsRetired | StopRequested
+    EndedByFunction
+    | ProcessDied
+    | ProcessBusy
+    | NoRoom
+    | ManifestWritten
+    | ManifestFailed
+    | CheckpointsRetired
+    | StopRequested
 )
 
 
@@ -122,12 +138,13 @@ JobEvent = (
 class StartProcess(msgspec.Struct, frozen=True):
     """Start a standby of ``task``; it answers with Started. ``shares``: no failed task waits for it, so it may share a
     host process with standbys of other tasks. ``reuse``: end this process and start the new one in its host process,
-    which stays (E9). If that is impossible, report the new process as failed."""
+    which stays (E9). If that is impossible, report the new process as failed. ``demand``: what it needs of its node."""
 
     process: int
     task: TaskId
     shares: bool = False
     reuse: int | None = None
+    demand: Resources = NO_RESOURCES
 
 
 class DismissProcess(msgspec.Struct, frozen=True):

@@ -32,6 +32,8 @@ class TaskProcess:
     """It was started beside another process of its task, and may share a host process."""
     reuses: bool = False
     """It starts in the host process in which its task ran before a rollback."""
+    lacks_room: str = ""
+    """Why no node can run it, until one can."""
     host_process: int = 0
     """Equal for processes that share a host process; 0: it shares none."""
 

@@ -43,6 +43,7 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestFailed,
     ManifestWritten,
+    NoRoom,
     OpenGeneration,
     ProcessBusy,
     ProcessDied,
@@ -69,6 +70,7 @@ from clonos_py.model.coordinator_events import (
     Finished,
     FunctionHangs,
     RolledBack,
+    RoomAwaited,
     SourceStaysEnded,
     SpillFailed,
     StandbyLost,
@@ -350,6 +352,11 @@ class JobMachine:
     def _is_of_the_past(self, message: messages.NotPrepared) -> bool:
         return message.checkpoint != self._protocol.epoch(self._fleet.processes[message.process].task)
 
+    def _on_no_room(self, event: NoRoom) -> Instructions:
+        process = self._fleet.processes[event.process]
+        process.lacks_room = event.reason
+        return [ReportEvent(RoomAwaited(process.task, process.shares, event.reason))] if event.reason else []
+
     def _on_died(self, event: ProcessDied) -> Instructions:
         return self._remove(event.process, event.reason)
 
@@ -369,12 +376,19 @@ class JobMachine:
     def _lose(self, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
         """The process of a task is no longer part of the job: a round begins."""
         self._loops.reset()
-        out = self._rounds.fail(process, reason, planned)
+        out = self._drop_standbys_without_room(process.task) + self._rounds.fail(process, reason, planned)
         if self.state in ALL_RUN:
             self._enter(JobCause.TASK_FAILED)
         if self._protocol.writing is None:
             out += self._protocol.abort("a task failed")
         return out + self._advance(self._rounds.advance)
+
+    def _drop_standbys_without_room(self, task: TaskId) -> Instructions:
+        """They were requested with what a standby needs, which is less than the task does."""
+        dropped = [standby for standby in self._fleet.standbys(task) if standby.lacks_room]
+        for standby in dropped:
+            self._fleet.remove(standby.number)
+        return [KillProcess(standby.number) for standby in dropped]
 
     def _on_held_logs_report(self, message: messages.HeldLogsReport) -> Instructions:
         return self._advance(lambda: self._rounds.answer(message))
@@ -577,8 +591,7 @@ class JobMachine:
 
     def _operators(self, process: int) -> str:
         vertex = self._plan.by_name[self._fleet.processes[process].task.vertex]
-        source = [] if vertex.source is None else [vertex.source.name]
-        return f"its task runs {', '.join([*source, *(operator.name for operator in vertex.operators)])}"
+        return f"its task runs {', '.join(vertex.members)}"
 
     def _on_ended_by_function(self, event: EndedByFunction) -> Instructions:
         return self._end(errors.UserCodeError.__name__, event.message, event.traceback)
@@ -638,6 +651,7 @@ def _on(
 _on(messages.Started, JobMachine._on_started, JobMachine._started_meanwhile)
 _on(messages.StatusReport, _IS_A_SIGN_OF_LIFE, JobMachine._status_reported)
 _on(ProcessDied, JobMachine._on_died, JobMachine._died_meanwhile)
+_on(NoRoom, JobMachine._on_no_room)
 _on(ProcessBusy, _IS_A_SIGN_OF_LIFE, _IS_A_SIGN_OF_LIFE)
 _on(messages.Prepared, JobMachine._on_prepared)
 _on(

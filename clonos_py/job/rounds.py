@@ -96,12 +96,12 @@ class Rounds:
         self._restarts_without_log.reset()
         self._replaying = set()
         out: Instructions = []
-        for task in context.plan.tasks:
+        for task in context.plan.tasks_by_demand:
             if reuse and task in reuse:
                 out.append(context.start_process(task, reuse[task]))
             elif not context.fleet.standbys(task):
                 out.append(context.start_process(task))
-        for task in context.plan.tasks:
+        for task in context.plan.tasks_by_demand:
             lacking = 1 + self._standbys_of(task) - len(context.fleet.standbys(task))
             out += [context.start_process(task) for _ in range(lacking)]
         return out

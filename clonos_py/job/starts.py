@@ -29,8 +29,10 @@ class Starts:
         self._last_start_us = self._context.now_us
 
     def overdue(self) -> list[TaskProcess]:
-        """The processes that have not started in time."""
-        asked = [p for p in self._context.fleet.processes.values() if p.address is None]
+        """The processes that have not started in time. A standby for which no node has room is not one of them: the
+        job goes on without it."""
+        processes = self._context.fleet.processes.values()
+        asked = [p for p in processes if p.address is None and not (p.lacks_room and p.shares)]
         return [process for process in asked if self._waited_us(process) >= self._limit_us(process)]
 
     def _waited_us(self, process: TaskProcess) -> int:
@@ -44,6 +46,12 @@ class Starts:
         """The error message for tasks that have no process."""
         named = ", ".join(str(task) for task in tasks[:_NAMED_MAX])
         more = f" and {len(tasks) - _NAMED_MAX} more" if len(tasks) > _NAMED_MAX else ""
+        lacking = [p.lacks_room for task in tasks for p in self._context.fleet.standbys(task) if p.lacks_room]
+        if lacking:
+            return (
+                f"{named}{more} found no room for {self._context.policy.start_timeout_us / 1e6:g} s: {lacking[0]}; add "
+                "a node, or wait longer with --start-timeout"
+            )
         return (
             f"{named}{more} could not be started: the cluster has brought up no process for "
             f"{self._context.policy.start_timeout_us / 1e6:g} s; see with `ray status` whether memory is left and "

@@ -213,6 +213,15 @@ class StorageAwaited(msgspec.Struct, frozen=True):
     reason: str
 
 
+class RoomAwaited(msgspec.Struct, frozen=True):
+    """No node has what a process of ``task`` needs; it starts when one has. ``standby``: the task runs, or has another
+    process. Reported once for each process."""
+
+    task: TaskId
+    standby: bool
+    reason: str
+
+
 class StandbyUnready(msgspec.Struct, frozen=True):
     """A standby of ``task`` could not load a checkpoint's state. It tries again with the next one, or when it is
     promoted."""
@@ -276,6 +285,7 @@ PublishedEvent = (
     | CheckpointSkipped
     | DeletionFailed
     | SpillFailed
+    | RoomAwaited
     | StandbyUnready
     | StorageAwaited
     | TaskKeepsDying

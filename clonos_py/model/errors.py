@@ -208,6 +208,12 @@ class CapacityError(ClonosError):
     remedy = Remedy.STOP_JOB
 
 
+class MemoryLimitError(ClonosError):
+    """The process of a task holds more memory than its operators were given. The same input may fill another one."""
+
+    remedy = Remedy.RECOVER_TASK
+
+
 class SpillError(ClonosError):
     """Retained frames that were written to disk cannot be read back; a replacement will make them again."""
 

@@ -133,6 +133,11 @@ class Vertex:
     """What one of its tasks needs: the sum over its operators."""
 
     @property
+    def members(self) -> list[str]:
+        """The names of its source and operators."""
+        return [*([self.source.name] if self.source else []), *(operator.name for operator in self.operators)]
+
+    @property
     def commits(self) -> bool:
         """Whether a sink or the source acts when a checkpoint is complete."""
         return any(operator.sink for operator in self.operators) or (self.source is not None and self.source.commits)
@@ -223,6 +228,11 @@ class PhysicalPlan:
     def tasks_by_demand(self) -> list[TaskId]:
         """All tasks, those that need most first: the others fit into what these leave."""
         return sorted(self.tasks, key=lambda task: self.demand(task).scarcest_first)
+
+    @property
+    def undemanding(self) -> int:
+        """How many tasks need no resources."""
+        return sum(not self.demand(task) for task in self.tasks)
 
     @property
     def stores_logs(self) -> bool:

@@ -24,6 +24,7 @@ from clonos_py.model.coordinator_events import (
     Restarted,
     RestartedWithoutLog,
     RolledBack,
+    RoomAwaited,
     SourceStaysEnded,
     SpillFailed,
     StandbyActivated,
@@ -129,6 +130,10 @@ class Recovery:
 
 def unready_text(event: StandbyUnready) -> str:
     return f"the standby of {event.task} could not load checkpoint {event.checkpoint}: {event.reason}"
+
+
+def awaited_room_text(event: RoomAwaited) -> str:
+    return f"{'a standby of ' if event.standby else ''}{event.task} waits until a node has room: {event.reason}"
 
 
 def awaited_storage_text(event: StorageAwaited) -> str:
@@ -244,6 +249,8 @@ def news_text(at_us: int, event: Event) -> str | None:
             return "the coordinator was lost and replaced"
         case StandbyUnready():
             return unready_text(event)
+        case RoomAwaited():
+            return awaited_room_text(event)
         case StorageAwaited():
             return awaited_storage_text(event)
         case TaskKeepsDying():

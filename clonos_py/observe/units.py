@@ -28,7 +28,7 @@ def resources_text(resources: Resources) -> str:
     """``2 cpus, 4GiB memory, 1 gpu``, without what there is none of."""
     amounts = [
         _amount_text(resources.cpus, "cpu"),
-        f"{_memory_text(resources.memory_bytes)} memory" if resources.memory_bytes else "",
+        f"{memory_text(resources.memory_bytes)} memory" if resources.memory_bytes else "",
         _amount_text(resources.gpus, "gpu"),
     ]
     return ", ".join(filter(None, amounts)) or "nothing"
@@ -38,7 +38,7 @@ def _amount_text(amount: float, kind: str) -> str:
     return f"{amount:g} {kind}{'s' * (amount != 1)}" if amount else ""
 
 
-def _memory_text(size: int) -> str:
+def memory_text(size: int) -> str:
     """In binary units, as a job writes limits."""
     unit, size_bytes = next((found for found in _BINARY_UNITS if abs(size) >= found[1]), ("B", 1))
     return f"{size / size_bytes:.4g}{unit}"

@@ -45,8 +45,8 @@ _OWN = AssignEventTimes | FilterRows | ProjectColumns | Unite | Spread | ReadSou
 """Work without state that the engine does itself, without calling user code."""
 
 
-MEMORY_BYTES_MIN = 256 << 20
-"""The least limit for the memory of a task: its process takes about two thirds of it before it has any state."""
+MEMORY_BYTES_MIN = 128 << 20
+"""The least limit for the memory of a task: its process takes about 80 MiB before it has any state."""
 
 
 class Plannable(Protocol):
@@ -297,12 +297,7 @@ def _loop_notes(made: PhysicalPlan) -> list[str]:
 
 
 def _chain_notes(vertices: tuple[Vertex, ...]) -> list[str]:
-    return [f"chained into {v.name!r}: {', '.join(_members(v))}" for v in vertices if len(_members(v)) > 1]
-
-
-def _members(vertex: Vertex) -> list[str]:
-    members: list[SourcePlan | OperatorPlan] = [*([vertex.source] if vertex.source else []), *vertex.operators]
-    return [member.name for member in members]
+    return [f"chained into {v.name!r}: {', '.join(v.members)}" for v in vertices if len(v.members) > 1]
 
 
 def _regeneration_notes(chains: DraftVertices, names: dict[int, str], settings: Settings) -> list[str]:

@@ -4,15 +4,20 @@ A process is placed on the node with the fewest processes of its task, if possib
 is a process of the operating system. Several standbys, up to the setting, share one until one of them is promoted: then
 the host process belongs to that task and takes no further standbys. The loss of a node must not turn several of them
 into tasks of one process, so those whose tasks run on the same other node do not share.
+
+A process that needs resources goes to a node that has them left, and shares no host process: what the platform reserves
+for a host process, and the limit of its memory, are those of one task.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from clonos_py.model.ids import TaskId
+from clonos_py.model.resources import NO_RESOURCES, Resources
 
 SUSPECT_S = 30.0
 """How long a node is avoided after a process died there, unless another process there answers. By then Ray itself has
@@ -28,8 +33,11 @@ class Seat(NamedTuple):
 
 
 class _Placed(NamedTuple):
+    """``claim``: what the platform has not reserved for the process yet."""
+
     task: TaskId
     seat: Seat
+    claim: Resources = NO_RESOURCES
 
 
 class Placement:
@@ -44,8 +52,22 @@ class Placement:
         self._died_s: dict[str, float] = {}
         self._now_s = 0.0
 
-    def place(self, number: int, task: TaskId, nodes: Sequence[str], shares: bool = False) -> Seat:
-        """Chooses the seat of a process on one of ``nodes`` (not empty). ``shares``: it may share a host process."""
+    def place(
+        self,
+        number: int,
+        task: TaskId,
+        nodes: Sequence[str],
+        shares: bool = False,
+        demand: Resources = NO_RESOURCES,
+        free: Mapping[str, Resources] = MappingProxyType({}),
+    ) -> Seat | None:
+        """Chooses the seat of a process on one of ``nodes`` (not empty). ``shares``: it may share a host process.
+        ``free``: by node, what the platform has not reserved. None if no node has what it demands."""
+        if demand:
+            nodes = [node for node in nodes if demand.fits_in(free.get(node, NO_RESOURCES) - self._claimed(node))]
+            shares = False
+        if not nodes:
+            return None
         of_task = Counter(placed.seat.node for placed in self._placed.values() if placed.task == task)
         hosts = Counter(seat.node for seat in {placed.seat for placed in self._placed.values()})
 
@@ -54,7 +76,7 @@ class Placement:
 
         seats = [*(self._open_hosts(task, nodes) if shares else ()), *(Seat(node, number) for node in nodes)]
         seat: Seat = min(seats, key=cost)
-        self._placed[number] = _Placed(task, seat)
+        self._placed[number] = _Placed(task, seat, demand)
         if not shares:
             self._closed.add(number)
         return seat
@@ -76,8 +98,13 @@ class Placement:
         """The other nodes that have a process of the task."""
         return {placed.seat.node for placed in self._placed.values() if placed.task == task} - {node}
 
+    def _claimed(self, node: str) -> Resources:
+        """What the platform has still to reserve there for processes that were placed."""
+        here = (placed.claim for placed in self._placed.values() if placed.claim and placed.seat.node == node)
+        return sum(here, NO_RESOURCES)
+
     def put(self, number: int, task: TaskId, seat: Seat) -> None:
-        """Records where a process really is."""
+        """Records where a process really is. The platform has reserved what it needs."""
         if number not in self._placed:
             self._closed.add(seat.host_process)
         self._placed[number] = _Placed(task, seat)

@@ -13,11 +13,13 @@ host process must not seem empty meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from clonos_py.job.events import StartProcess
 from clonos_py.model.ids import TaskId
+from clonos_py.model.resources import Resources
 from clonos_py.runtime.placement import Placement, Seat
 
 NO_PLACE = "there was no host process to begin in"
@@ -65,18 +67,19 @@ class Roster:
 
     # ---- processes come
 
-    def place(self, request: StartProcess, nodes: Sequence[str]) -> Seat | None:
+    def place(
+        self, request: StartProcess, nodes: Sequence[str], free: Mapping[str, Resources] = MappingProxyType({})
+    ) -> Seat | None:
         """Chooses where a requested process begins: on one of ``nodes``, or in the place of another (``reuse``). The
-        other stays in the roster until ``drop``. None if it has no place: it has died, or has not reported it yet."""
+        other stays in the roster until ``drop``. ``free``: see ``Placement.place``. None if it has no place: no node
+        has room, or the other has died, or has not reported its place yet."""
         number, task = request.process, request.task
         if request.reuse is None:
-            seat = self._placement.place(number, task, nodes, request.shares)
+            seat = self._placement.place(number, task, nodes, request.shares, request.demand, free)
         else:
-            found = self._placement.take_place(number, task, request.reuse)
-            if found is None:
-                return None
-            seat = found
-        self._members[number] = _Member(task, seat.host_process)
+            seat = self._placement.take_place(number, task, request.reuse)
+        if seat is not None:
+            self._members[number] = _Member(task, seat.host_process)
         return seat
 
     def adopt(self, number: int, task: TaskId, host_process: int) -> None:

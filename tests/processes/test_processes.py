@@ -79,6 +79,7 @@ class Threads:
             assert before.end(patience_s=5.0)
             before.wait()
         seat = self._placement.place(number, task, self.nodes, request.shares)
+        assert seat is not None
         process = ProcessRuntime(self._deployment, number, task, seat.node, "127.0.0.1", self.put, seat.host_process)
         self._processes[number], self.roster[number] = process, task
         process.start()

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.model.ids import TaskId
+from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import PROCESSES, named_actors
 from clonos_py.runtime.ray.opened_actors import HostProcess, OpenedActors
@@ -24,13 +25,15 @@ _ANSWER_S = 10.0
 
 class ProcessRequest(NamedTuple):
     """A process that the coordinator requests for a task: in an existing host process, else in a new one on this node.
-    If the node is lost, the process counts as dead. ``reuse``: the process in that host process that it replaces."""
+    If the node is lost, the process counts as dead. ``reuse``: the process in that host process that it replaces.
+    ``demand``: what a new host process reserves."""
 
     number: int
     task: TaskId
     node: str
     host_process: int
     reuse: int | None = None
+    demand: Resources = NO_RESOURCES
 
 
 class RegisteredProcess(NamedTuple):
@@ -61,7 +64,7 @@ class ActorRegistry:
         """Starts a new process and returns its actor."""
         host_process = self._host_processes.get(request.host_process)
         if host_process is None:
-            host_process = self.opened.take(request.node)
+            host_process = self.opened.take(request.node, request.demand)
             self._host_processes[request.host_process] = host_process
         self._processes[request.number] = request.task, request.host_process
         start = ProcessStart(

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError, Terminated
+from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect, patience_with_local_ray
 from clonos_py.runtime.ray.process_table import cluster_addresses
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
@@ -67,11 +68,14 @@ class Cluster:
     prepared: bool
     """Whether workers inherit WORKER_ENVIRONMENT."""
 
-    def actor_options(self) -> dict[str, Any]:
-        """Options for every actor of a job. They reserve no CPU, so that a cluster without a free CPU runs the job,
-        too. Ray neither restarts an actor nor repeats a call: the coordinator handles failures."""
+    def actor_options(self, demand: Resources = NO_RESOURCES) -> dict[str, Any]:
+        """Options for every actor of a job. They reserve what is demanded and nothing else, so that a cluster without a
+        free CPU runs the job, too. Ray neither restarts an actor nor repeats a call: the coordinator handles
+        failures."""
         environment = {} if self.prepared else {"runtime_env": {"env_vars": dict(WORKER_ENVIRONMENT)}}
-        return {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, **environment}
+        memory = {"memory": demand.memory_bytes} if demand.memory_bytes else {}
+        gpus = {"num_gpus": demand.gpus} if demand.gpus else {}
+        return {"num_cpus": demand.cpus, "max_restarts": 0, "max_task_retries": 0, **memory, **gpus, **environment}
 
 
 @contextmanager
@@ -147,6 +151,31 @@ def machines() -> set[str]:
 def node_ids() -> list[str]:
     """The ids of the cluster's nodes."""
     return [node["NodeID"] for node in _alive(import_ray())]
+
+
+@dataclass(frozen=True)
+class NodeResources:
+    """What a node has, and what of it no actor has reserved."""
+
+    host: str
+    total: Resources
+    free: Resources
+
+
+def node_resources() -> dict[str, NodeResources]:
+    """By id, what the nodes of the cluster have. That an actor has started or ended shows a moment later."""
+    ray = import_ray()
+    free = ray._private.state.available_resources_per_node()
+    return {
+        node["NodeID"]: NodeResources(
+            node["NodeManagerHostname"], _resources(node["Resources"]), _resources(free.get(node["NodeID"], {}))
+        )
+        for node in _alive(ray)
+    }
+
+
+def _resources(found: Mapping[str, float]) -> Resources:
+    return Resources(found.get("CPU", 0.0), int(found.get("memory", 0)), found.get("GPU", 0.0))
 
 
 def import_ray() -> ModuleType:

@@ -118,7 +118,7 @@ class Driver:
     def _open_ahead(self) -> None:
         """Opens the actors of the job's tasks while the coordinator starts, which takes as long."""
         if not self._actors.opened.ahead:
-            self._actors.opened.open_ahead(len(self._spec.deployment.plan.tasks), node_ids())
+            self._actors.opened.open_ahead(self._spec.deployment.plan.undemanding, node_ids())
 
     def _check_restart(self, problem: Exception) -> None:
         """Called when the coordinator was lost. Raises ClusterError if another would not help."""

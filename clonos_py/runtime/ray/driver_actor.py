@@ -308,11 +308,12 @@ class DriverActor:
         return _planned(self._deployed.job, settings, parallelism)
 
     def _opened_for(self, layout: _Layout) -> OpenedActors:
-        """Actors for all tasks of a layout, which have started. Raises ClusterError."""
+        """Actors for the tasks of a layout, which have started; not for those with a demand, which may need what the
+        former tasks have. Raises ClusterError."""
         ray, identity = import_ray(), self._identity.rescaled(layout.parallelism.changes)
         with connected(None) as cluster:
             opened = OpenedActors(cluster, layout.settings.standbys_per_process, identity.detached)
-        opened.open_ahead(len(layout.plan.tasks), node_ids())
+        opened.open_ahead(layout.plan.undemanding, node_ids())
         try:
             if opened.await_ahead(layout.settings.start_timeout_us / 1e6):
                 return opened

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.names import PROCESSES
 from clonos_py.runtime.ray.process_actor import ProcessActor, concurrency
@@ -31,13 +32,14 @@ class OpenedActors:
     def __init__(self, cluster: Cluster, standbys_per_process: int, detached: str | None = None) -> None:
         """``detached``: what the names of the actors begin with, if they are to outlive this process."""
         self._class = import_ray().remote(ProcessActor)
-        self._options = {"max_concurrency": concurrency(standbys_per_process), **cluster.actor_options()}
+        self._cluster, self._concurrency = cluster, concurrency(standbys_per_process)
         self.detached = detached
         self._ahead: defaultdict[str, list[HostProcess]] = defaultdict(list)
         """By node."""
 
     def open_ahead(self, count: int, nodes: Sequence[str]) -> None:
-        """Opens actors for the next requests, spread over the nodes as processes will be (``placement.py``)."""
+        """Opens actors for the next requests, spread over the nodes as processes will be (``placement.py``). They
+        reserve nothing: where a process with a demand goes is known only when it is requested."""
         for number in range(count):
             node = nodes[number % len(nodes)]
             self._ahead[node].append(self._open(node))
@@ -56,10 +58,10 @@ class OpenedActors:
         """The actors that were opened ahead and have no process yet."""
         return list(itertools.chain.from_iterable(self._ahead.values()))
 
-    def take(self, node: str) -> HostProcess:
-        """An actor on this node, which now is the caller's."""
+    def take(self, node: str, demand: Resources = NO_RESOURCES) -> HostProcess:
+        """An actor on this node that has reserved this demand, which now is the caller's."""
         ahead = self._ahead[node]
-        return ahead.pop(0) if ahead else self._open(node)
+        return ahead.pop(0) if ahead and not demand else self._open(node, demand)
 
     def close_ahead(self) -> None:
         """Kills the actors that were opened ahead and that no request needed."""
@@ -67,8 +69,8 @@ class OpenedActors:
             import_ray().kill(host_process.actor)
         self._ahead.clear()
 
-    def _open(self, node: str) -> HostProcess:
-        options = dict(self._options)
+    def _open(self, node: str, demand: Resources = NO_RESOURCES) -> HostProcess:
+        options = {"max_concurrency": self._concurrency, **self._cluster.actor_options(demand)}
         if self.detached is not None:
             name = f"{self.detached}{secrets.token_hex(_NAME_BYTES)}"
             options |= {"name": name, "namespace": PROCESSES, "lifetime": "detached"}

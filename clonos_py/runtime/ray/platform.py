@@ -13,18 +13,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from clonos_py.job.events import EndedByFunction, ProcessDied, StartProcess
+from clonos_py.job.events import EndedByFunction, NoRoom, ProcessDied, StartProcess
 from clonos_py.model import messages
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, StatusReport, Stop, ToProcess
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
-from clonos_py.runtime.ray.cluster import import_ray, node_ids
+from clonos_py.runtime.ray.cluster import NodeResources, import_ray, node_ids, node_resources
 from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
+from clonos_py.runtime.ray.room import lacking_text
+from clonos_py.runtime.ray.room_waits import RoomWaits
 from clonos_py.runtime.roster import NO_PLACE, Roster
 
 
@@ -36,13 +38,14 @@ class RayPlatform:
         self,
         request_process: Callable[[ProcessRequest], None],
         dismissed: Callable[[int], None],
-        notify: Callable[[EndedByFunction | ProcessDied | StatusReport], None],
+        notify: Callable[[EndedByFunction | NoRoom | ProcessDied | StatusReport], None],
         term: int,
         standbys_per_process: int,
         scratch: Path,
     ) -> None:
-        """``dismissed`` takes the processes that the driver need not keep any longer. ``notify`` takes deaths, and
-        status reports for processes that are not up yet. ``scratch``: the folder with crash notes of processes."""
+        """``dismissed`` takes the processes that the driver need not keep any longer. ``notify`` takes deaths, lack of
+        room, and status reports for processes that are not up yet. ``scratch``: the folder with crash notes of
+        processes."""
         self._ray = import_ray()
         self._request_process, self._dismissed, self._notify, self._term = request_process, dismissed, notify, term
         self._scratch = scratch
@@ -53,6 +56,7 @@ class RayPlatform:
         self._death_executor = ThreadPoolExecutor(1, "deaths")
         self._waiting: dict[int, list[ToProcess]] = {}
         """By process: the messages that wait until the driver has created it."""
+        self._room_waits = RoomWaits(self._begin_late)
         self._sent: dict[int, int] = {}
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
@@ -69,17 +73,43 @@ class RayPlatform:
 
     def start(self, request: StartProcess) -> None:
         number, reuse = request.process, request.reuse
-        nodes = () if reuse is not None else node_ids()
         with self._lock:
-            seat = self._roster.place(request, nodes)
-            if seat is not None:
-                self._waiting[number] = []
-                self._request_process(ProcessRequest(number, request.task, seat.node, seat.host_process, reuse))
-                if reuse is not None:  # after the request, so that the host process never seems empty
-                    self._roster.drop(reuse)
-            elif reuse is not None:
-                self.kill(reuse)
-                self._notify(ProcessDied(number, NO_PLACE))
+            self._waiting[number] = []
+        if reuse is None:
+            nodes = node_resources() if request.demand else dict.fromkeys(node_ids())
+            if not self._begin(request, nodes):
+                self._notify(NoRoom(number, lacking_text(request.demand, filter(None, nodes.values()))))
+                self._room_waits.add(request)
+        elif not self._begin(request, {}):
+            self.kill(reuse)
+            self._notify(ProcessDied(number, NO_PLACE))
+
+    def _begin(self, request: StartProcess, nodes: Mapping[str, NodeResources | None]) -> bool:
+        """Requests the process from the driver, if it is still wanted. False if it has no place. ``nodes``: with what
+        they have, if it demands anything."""
+        number = request.process
+        free = {node: found.free for node, found in nodes.items() if found is not None}
+        with self._lock:
+            if number not in self._waiting:
+                return True
+            seat = self._roster.place(request, list(nodes), free)
+            if seat is None:
+                if request.reuse is not None:
+                    self._waiting.pop(number)
+                return False
+            self._request_process(
+                ProcessRequest(number, request.task, seat.node, seat.host_process, request.reuse, request.demand)
+            )
+            if request.reuse is not None:  # after the request, so that the host process never seems empty
+                self._roster.drop(request.reuse)
+            return True
+
+    def _begin_late(self, request: StartProcess) -> bool:
+        """Tries again to begin a process that had no room."""
+        begun = self._begin(request, node_resources())
+        if begun:
+            self._notify(NoRoom(request.process, ""))
+        return begun
 
     def join(self, number: int, actor: Any) -> None:
         """The driver has created the process."""
@@ -148,6 +178,8 @@ class RayPlatform:
     def dismiss(self, number: int) -> None:
         with self._lock:
             self.send(number, Stop("its process has become another task's"))
+            if self._roster.host_process(number) is None:
+                self._waiting.pop(number, None)
             self._roster.dismiss(number)
 
     def already_left(self, number: int) -> None:
@@ -161,6 +193,7 @@ class RayPlatform:
         with self._lock:
             host_process = self._roster.host_process(number)
             if host_process is None:
+                self._waiting.pop(number, None)
                 return
             actor = self._actors.pop(host_process, None)
             others = [other for other in self._end(host_process) if other != number]
@@ -189,6 +222,7 @@ class RayPlatform:
             return self._remote_cpu.cpu_us(number, *self.places[number]) if number in self.places else None
 
     def close(self, patience_s: float) -> None:
+        self._room_waits.close()
         watched = [self._watched[host] for host in list(self._actors) if self._roster.belongs_to_a_task(host)]
         if watched:
             self._ray.wait(watched, num_returns=len(watched), timeout=patience_s)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from clonos_py.connectors.terminal import CarriedLines, print_on
 from clonos_py.model import messages
+from clonos_py.model.errors import MemoryLimitError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
 from clonos_py.runtime import garbage
@@ -26,6 +27,7 @@ from clonos_py.runtime.crash_notes import write_notes_to
 from clonos_py.runtime.function_output import LineOrigin, install
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
+from clonos_py.runtime.memory_limit import MemoryWatch
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.process_log import carry_warnings
 from clonos_py.runtime.ray.cluster import import_ray
@@ -40,6 +42,8 @@ _THREADS_PER_FURTHER_PROCESS = 2
 """Additional threads for each further process: messages may wait in them until the process is up."""
 _END_S_MAX = 5.0
 """The time that a process gets to end a step or a write when another begins in its place."""
+_REPORTED_S = 0.25
+"""The time that a message gets to leave a process that ends itself."""
 _RECOVERY_S = 5.0
 """After this time a task has usually recovered, and the garbage of ended standbys may be collected."""
 
@@ -135,8 +139,12 @@ class ProcessActor:
         self._introduce(hosted)
         if before is not None and not before.end(_END_S_MAX):
             self.die()  # functions and writes cannot be interrupted, and must not run twice at once
+        watch: MemoryWatch | None = None
         try:
             deployment = self._deployment(task.vertex, packed)
+            watch = MemoryWatch(
+                deployment.plan.by_name[task.vertex].resources.memory_bytes, partial(self._end_outgrown, hosted, task)
+            )
             if first:
                 self._scratch = hold(deployment.scratch)  # until this process ends
                 write_notes_to(deployment.scratch)
@@ -157,9 +165,18 @@ class ProcessActor:
             process.start()
             process.wait()
             del process
+        finally:
+            if watch is not None:
+                watch.stop()
         self._change(hosted, None, ended=True)
         time.sleep(_RECOVERY_S)
         gc.collect()
+
+    def _end_outgrown(self, hosted: HostedProcess, task: TaskId, problem: MemoryLimitError) -> None:
+        """Ends this process, which grows. It is the task's alone, since the task has a limit."""
+        self._send_to_coordinator(hosted, messages.failed(hosted.number, task, problem))
+        time.sleep(_REPORTED_S)
+        self.die()
 
     def _deployment(self, vertex: str, packed: bytes) -> Deployment:
         """The deployment of a vertex, unpickled once."""

@@ -27,6 +27,7 @@ from clonos_py.runtime.ray.names import free_name, is_free
 from clonos_py.runtime.ray.opened_actors import OpenedActors
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
+from clonos_py.runtime.ray.room import await_room
 from clonos_py.runtime.run_settings import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.transport.tls import TlsFiles
@@ -121,6 +122,8 @@ def drive(
         first_term = actors.adopt() + 1 if adopts else 0
         if identity.detached is not None and not is_free(plan.job):  # the coordinator of a driver that has died
             raise ClusterError(f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again")
+        if not first_term:
+            await_room(plan)
         driver = Driver(plan.job, spec, actors, publisher, outage, stop, first_term)
         end = driver.run()
         if end is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clonos_py.job.events import EndJob, JobPolicy, KillProcess, ProcessDied, StartProcess
-from clonos_py.model.coordinator_events import Deployed, Deploying
+from clonos_py.job.events import EndJob, JobPolicy, KillProcess, NoRoom, ProcessDied, StartProcess
+from clonos_py.model.coordinator_events import Deployed, Deploying, RoomAwaited
 from clonos_py.model.messages import Pong, Started
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, reported
 
@@ -77,3 +77,37 @@ def test_a_task_that_cannot_be_replaced_ends_the_job() -> None:
         stage.say(Pong(stage.process(task), 0))
     (end,) = of(stage.wait(60 * SECOND_US), EndJob)
     assert end.message.startswith("middle[0] could not be started: ")
+
+
+LACKS = "it needs 4 cpus, and nodes have left: a 1 cpu"
+
+
+def test_a_job_goes_on_without_a_standby_for_which_no_node_has_room() -> None:
+    stage = Stage(policy=PATIENT)
+    late = asked_for(stage)[-1]
+    for process in asked_for(stage)[:-1]:
+        stage.say(Started(process.process, "somewhere"))
+    told = stage.say(NoRoom(late.process, LACKS))
+    assert reported(told) == [RoomAwaited(late.task, standby=True, reason=LACKS)]
+    assert stage.wait(600 * SECOND_US) == [] or not of(stage.instructions, KillProcess)
+    assert reported(stage.say(NoRoom(late.process, ""))) == []
+    assert [kill.process for kill in of(stage.wait(60 * SECOND_US), KillProcess)] == [late.process]
+
+
+def test_a_lost_task_asks_for_its_own_room_and_not_for_that_of_its_standby() -> None:
+    stage = Stage(policy=PATIENT)
+    late = asked_for(stage)[-1]
+    for process in asked_for(stage)[:-1]:
+        stage.say(Started(process.process, "somewhere"))
+    stage.say(NoRoom(late.process, LACKS))
+    owner = stage.machine.owners[late.task]
+    lost = stage.say(ProcessDied(owner, "its node was lost"))
+    assert [kill.process for kill in of(lost, KillProcess)] == [late.process]
+    (asked,) = of(lost, StartProcess)
+    assert (asked.task, asked.shares) == (late.task, False)
+    assert reported(stage.say(NoRoom(asked.process, LACKS))) == [RoomAwaited(late.task, standby=False, reason=LACKS)]
+    (end,) = of(stage.wait(60 * SECOND_US), EndJob)
+    assert end.error == "ClusterError"
+    assert end.message == (
+        f"{late.task} found no room for 60 s: {LACKS}; add a node, or wait longer with --start-timeout"
+    )

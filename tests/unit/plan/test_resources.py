@@ -63,7 +63,7 @@ def test_what_is_no_amount_is_refused_at_the_call(asked: dict[str, Any], message
     ("write", "message"),
     [
         (lambda: bids().rebalance().resources(cpus=1), "a rebalance has no tasks of its own: set the resources"),
-        (lambda: planned(bids().resources(memory="9MiB")), "give at least 256MiB"),
+        (lambda: planned(bids().resources(memory="9MiB")), "give at least 128MiB"),
         (
             lambda: planned(bids().resources(gpus=1).map(score).resources(gpus=0.5)),
             "the operators of its task need 1.5 GPUs together, and more than one must be a whole number",

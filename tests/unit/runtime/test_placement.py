@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.placement import SUSPECT_S, Placement, Seat
+from clonos_py.model.resources import NO_RESOURCES, Resources
+from clonos_py.runtime import placement as placing
+from clonos_py.runtime.placement import SUSPECT_S, Seat
+
+
+class Placement(placing.Placement):
+    """One in which there is room for everything."""
+
+    def place(self, *request: Any, **demands: Any) -> Seat:
+        found = super().place(*request, **demands)
+        assert found is not None
+        return found
+
 
 JOIN, MAP, SINK = TaskId("join", 0), TaskId("map", 0), TaskId("sink", 0)
 
@@ -180,3 +198,51 @@ def test_a_process_cannot_replace_a_dead_one_in_place() -> None:
     placement.place(1, JOIN, ["a"])
     placement.remove(1, now_s=0.0)
     assert placement.take_place(2, JOIN, before=1) is None
+
+
+# ---- resources
+
+
+ALL_NODES = ["a", "b", "c"]
+whole = st.builds(Resources, st.integers(0, 4), st.integers(0, 4), st.integers(0, 2))
+
+
+@given(
+    st.lists(whole, min_size=3, max_size=3),
+    st.lists(st.tuples(whole, st.booleans(), st.integers(0, 3)), max_size=25),
+)
+def test_processes_never_get_more_than_a_node_has(sizes: list[Resources], requests: list[Any]) -> None:
+    """Each comes up or leaves a while after it was placed. What is up is reserved, and so no longer free."""
+    placement, total = placing.Placement(standbys_per_host=8), dict(zip(ALL_NODES, sizes, strict=True))
+    running: dict[int, tuple[str, Resources, bool]] = {}
+    for number, (demand, shares, what_then) in enumerate(requests):
+        reserved = [(node, needed) for node, needed, up in running.values() if up]
+        free = {node: total[node] - summed(needed for at, needed in reserved if at == node) for node in ALL_NODES}
+        taken = {node: summed(needed for at, needed, _ in running.values() if at == node) for node in ALL_NODES}
+        task = TaskId("map", number)
+        seat = placement.place(number, task, ALL_NODES, shares, demand, free)
+        if seat is None:
+            assert not any(demand.fits_in(total[node] - taken[node]) for node in ALL_NODES), "it fits somewhere"
+            continue
+        assert not demand or demand.fits_in(total[seat.node] - taken[seat.node])
+        assert not demand or placement.sharing(number) == [number]
+        running[number] = seat.node, demand, False
+        oldest = next(iter(running))
+        if what_then == 1:
+            node, needed, _ = running[oldest]
+            placement.put(oldest, TaskId("map", oldest), Seat(node, placement.host_process_of(oldest)))
+            running[oldest] = node, needed, True
+        elif what_then == 2:
+            placement.leave(oldest)
+            del running[oldest]
+
+
+def summed(amounts: Iterable[Resources]) -> Resources:
+    return sum(amounts, NO_RESOURCES)
+
+
+def test_a_process_without_a_demand_goes_anywhere() -> None:
+    assert placing.Placement().place(1, JOIN, ["a"], free={"a": Resources(-1)}) == Seat("a", 1)
+    assert placing.Placement().place(1, JOIN, ["a"], demand=Resources(1)) is None
+    other_kinds = {"a": Resources(-3, 0, 1)}
+    assert placing.Placement().place(1, JOIN, ["a"], demand=Resources(gpus=1), free=other_kinds) == Seat("a", 1)

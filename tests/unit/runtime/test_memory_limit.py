@@ -1,0 +1,46 @@
+"""The watch of a process's memory."""
+
+from __future__ import annotations
+
+import threading
+from itertools import chain, repeat
+
+from clonos_py.model.errors import MemoryLimitError, Remedy
+from clonos_py.runtime.memory_limit import MemoryWatch, private_bytes
+from tests.waiting import WAIT_S_MAX
+
+
+def test_what_a_process_holds_counts_and_a_mapped_file_does_not() -> None:
+    before = private_bytes()
+    held = b"x" * (64 << 20)
+    assert private_bytes() - before > 48 << 20
+    del held
+    assert 0 < private_bytes() < before + (48 << 20)
+
+
+def test_a_process_that_grows_over_its_limit_is_reported_once_with_what_it_holds() -> None:
+    found: list[MemoryLimitError] = []
+    looks, told = chain([90 << 20, 100 << 20], repeat(101 << 20)), threading.Event()
+
+    def exceeded(problem: MemoryLimitError) -> None:
+        found.append(problem)
+        told.set()
+
+    MemoryWatch(100 << 20, exceeded, lambda: next(looks))
+    assert told.wait(WAIT_S_MAX)
+    (problem,) = found
+    assert problem.remedy is Remedy.RECOVER_TASK
+    assert str(problem).startswith("its process holds 101MiB of memory and may hold 100MiB: give its operators more")
+    assert next(looks) == 101 << 20
+
+
+def test_a_stopped_watch_reports_nothing() -> None:
+    looked = threading.Event()
+
+    def held_bytes() -> int:
+        looked.set()
+        return 1
+
+    watch = MemoryWatch(100, lambda problem: None, held_bytes)
+    assert looked.wait(WAIT_S_MAX)
+    watch.stop()
