@@ -20,7 +20,7 @@ from clonos_py.bench.kafka.brokers import Brokers
 from clonos_py.bench.standstills import Standstill, TaskEvent
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.names import NAMESPACE
+from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 
 _ANSWER_S = 20.0
 """How long to wait for an answer of the coordinator: one that has been replaced may never answer."""
@@ -157,7 +157,7 @@ class FaultInjector:
             self.counts.faults[fault] += 1
 
     def _coordinator(self) -> Any:
-        return import_ray().get_actor(self.job, namespace=NAMESPACE)
+        return import_ray().get_actor(self.job, namespace=DEFAULT_NAMESPACE)
 
     def _places(self) -> list[ProcessPlace]:
         places: list[ProcessPlace] = import_ray().get(self._coordinator().processes.remote(), timeout=_ANSWER_S)

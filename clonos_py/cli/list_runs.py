@@ -6,11 +6,11 @@ import json
 
 import click
 
-from clonos_py.cli.detached_runs import address_option, on_cluster
+from clonos_py.cli.detached_runs import address_option, namespace_option, on_cluster
 from clonos_py.cli.tables import show
 
 
-def list_runs(address: str | None, as_json: bool, orphans: bool, remove: bool) -> None:
+def list_runs(address: str | None, namespace: str | None, as_json: bool, orphans: bool, remove: bool) -> None:
     """The body of the command."""
     from clonos_py.runtime.ray.actor_registry import end_processes
     from clonos_py.runtime.ray.detached import attached_runs, detached_runs
@@ -18,18 +18,18 @@ def list_runs(address: str | None, as_json: bool, orphans: bool, remove: bool) -
 
     if remove and not orphans:
         raise click.UsageError("--remove goes with --orphans")
-    with on_cluster(address):
+    with on_cluster(address, namespace) as cluster:
         if orphans:
-            names = found_orphans()
+            names = found_orphans(cluster.namespace)
             if remove:
-                end_processes(names)
+                end_processes(names, cluster.namespace)
             for name in names:
                 click.echo(name)
             if not as_json:
                 found = "no process is without a driver" if not names else f"{len(names)} processes without a driver"
                 click.echo(f"{found}{', ended' if remove and names else ''}", err=True)
             return
-        detached, attached = detached_runs(), attached_runs()
+        detached, attached = detached_runs(cluster.namespace), attached_runs(cluster.namespace)
     rows = [
         (name, state.state, state.since, state.checkpoints, state.error or "")
         if state
@@ -52,6 +52,7 @@ command = click.Command(
     callback=list_runs,
     params=[
         address_option(),
+        namespace_option(),
         click.Option(["--json", "as_json"], is_flag=True, help="As JSON."),
         click.Option(["--orphans"], is_flag=True, help="List processes whose run has no driver any more."),
         click.Option(["--remove"], is_flag=True, help="End these processes."),

@@ -6,16 +6,16 @@ from collections import deque
 
 import click
 
-from clonos_py.cli.detached_runs import address_option, on_cluster
+from clonos_py.cli.detached_runs import address_option, namespace_option, on_cluster
 
 
-def logs(job: str, address: str | None, follow: bool, lines: int) -> None:
+def logs(job: str, address: str | None, namespace: str | None, follow: bool, lines: int) -> None:
     """The body of the command."""
     from clonos_py.runtime.ray.asking import answer
     from clonos_py.runtime.ray.detached import followed, the_driver_of
 
-    with on_cluster(address):
-        driver = the_driver_of(job)
+    with on_cluster(address, namespace) as cluster:
+        driver = the_driver_of(cluster.named(job))
         if not follow:
             for _, line in deque(answer(driver.lines, 0), maxlen=lines):
                 click.echo(line)
@@ -30,6 +30,7 @@ command = click.Command(
     params=[
         click.Argument(["job"]),
         address_option(),
+        namespace_option(),
         click.Option(["--follow", "-f"], is_flag=True, help="Go on until the run ends."),
         click.Option(
             ["--lines", "-n"], type=click.IntRange(1), default=100, show_default=True, help="The most lines to show."

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clonos_py.cli.detached_runs import address_option, on_cluster
+from clonos_py.cli.detached_runs import address_option, namespace_option, on_cluster
 
 
 class TasksParam(click.ParamType[tuple[str | None, int]]):
@@ -22,14 +22,16 @@ class TasksParam(click.ParamType[tuple[str | None, int]]):
         return operator or None, int(tasks)
 
 
-def rescale(job: str, parallelism: tuple[tuple[str | None, int], ...], address: str | None) -> None:
+def rescale(
+    job: str, parallelism: tuple[tuple[str | None, int], ...], address: str | None, namespace: str | None
+) -> None:
     """The body of the command."""
     from clonos_py.runtime.ray.detached import rescale, the_driver_of
 
     default = next((tasks for operator, tasks in reversed(parallelism) if operator is None), None)
     operators = {operator: tasks for operator, tasks in parallelism if operator is not None}
-    with on_cluster(address):
-        pause_s = rescale(job, the_driver_of(job), default, operators, partial(click.echo, err=True))
+    with on_cluster(address, namespace) as cluster:
+        pause_s = rescale(job, the_driver_of(cluster.named(job)), default, operators, partial(click.echo, err=True))
     click.echo(f"{job} runs with {_named(default, operators)}, after a pause of {pause_s:.1f} s")
 
 
@@ -51,6 +53,7 @@ command = click.Command(
             help="How many tasks run each operator, or the operator of this name; may be given several times.",
         ),
         address_option(),
+        namespace_option(),
     ],
     help="""Has a detached run go on at another parallelism. The processes for it start while the job runs. Then it
     takes a last checkpoint and goes on from there in the new processes: it pauses for as long as that takes. If it

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from clonos_py.cli.detached_runs import address_option, on_cluster, shown_start
+from clonos_py.cli.detached_runs import address_option, namespace_option, on_cluster, shown_start
 
 
-def resume(job: str, address: str | None, checkpoints: str) -> None:
+def resume(job: str, address: str | None, namespace: str | None, checkpoints: str) -> None:
     """The body of the command."""
     from clonos_py.runtime.ray.detached import redeploy
 
-    with on_cluster(address) as cluster:
-        shown_start(job, redeploy(job, checkpoints, cluster))
+    with on_cluster(address, namespace) as cluster:
+        shown_start(cluster.named(job), redeploy(job, checkpoints, cluster))
 
 
 command = click.Command(
@@ -22,6 +22,7 @@ command = click.Command(
         click.Argument(["job"]),
         click.Option(["--checkpoints"], required=True, help="The folder or URI of its checkpoints."),
         address_option(),
+        namespace_option(),
     ],
     help="""Starts a detached run again, from its last checkpoint: one that was stopped, that has failed, or whose
     cluster was lost. Code and settings are those of its last `clonos run --detach`, which lie beside the checkpoints.

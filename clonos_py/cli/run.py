@@ -50,8 +50,8 @@ def _detach(ctx: click.Context, parameters: dict[str, Any]) -> None:
     job = job_of(ctx)
     settings = resolved(job.settings, parameters)
     check_detachable(settings)
-    with on_cluster(settings.address) as cluster:
-        shown_start(job.name, deploy(job, settings, cluster))
+    with on_cluster(settings.address, settings.namespace) as cluster:
+        shown_start(cluster.named(job.name), deploy(job, settings, cluster))
 
 
 def _how_to_go_on(ctx: click.Context, settings: Settings, has_checkpoint: bool) -> str:

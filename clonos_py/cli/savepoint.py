@@ -6,17 +6,17 @@ import click
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.stored_jobs import jobs_text
-from clonos_py.cli.detached_runs import address_option, on_cluster
+from clonos_py.cli.detached_runs import address_option, namespace_option, on_cluster
 from clonos_py.cli.tables import show
 from clonos_py.model.errors import CheckpointError
 
 
-def create(job: str, name: str, address: str | None) -> None:
+def create(job: str, name: str, address: str | None, namespace: str | None) -> None:
     """Keeps the last complete checkpoint of a job that runs on a Ray cluster."""
     from clonos_py.runtime.ray.asking import keep_savepoint
 
-    with on_cluster(address):
-        checkpoint = keep_savepoint(job, name)
+    with on_cluster(address, namespace) as cluster:
+        checkpoint = keep_savepoint(cluster.named(job), name)
     click.echo(kept_text(job, name, checkpoint))
 
 
@@ -77,7 +77,7 @@ command.add_command(
     click.Command(
         "create",
         callback=create,
-        params=[click.Argument(["job"]), click.Argument(["name"]), address_option()],
+        params=[click.Argument(["job"]), click.Argument(["name"]), address_option(), namespace_option()],
         help="Keeps the last complete checkpoint of JOB, which runs on a Ray cluster, as NAME.",
     )
 )

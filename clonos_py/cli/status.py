@@ -8,20 +8,20 @@ from typing import Any
 
 import click
 
-from clonos_py.cli.detached_runs import address_option, on_cluster
+from clonos_py.cli.detached_runs import address_option, namespace_option, on_cluster
 from clonos_py.cli.tables import show
 from clonos_py.observe.units import bytes_text
 
 _RECOVERIES_SHOWN = 5
 
 
-def status(job: str, address: str | None, as_json: bool) -> None:
+def status(job: str, address: str | None, namespace: str | None, as_json: bool) -> None:
     """The body of the command."""
     from clonos_py.runtime.ray.asking import answer
     from clonos_py.runtime.ray.detached import the_driver_of
 
-    with on_cluster(address):
-        found = answer(the_driver_of(job).job)
+    with on_cluster(address, namespace) as cluster:
+        found = answer(the_driver_of(cluster.named(job)).job)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -87,6 +87,7 @@ command = click.Command(
     params=[
         click.Argument(["job"]),
         address_option(),
+        namespace_option(),
         click.Option(["--json", "as_json"], is_flag=True, help="All of it, as /api/v1/job of --web has it."),
     ],
     help="""Shows how a detached run is: rates, lag and back-pressure of its operators, memory and state of its

@@ -13,11 +13,11 @@ from clonos_py.model.errors import CheckpointError, SettingError
 class StopSavepoint:
     """The savepoint with which a job is to stop."""
 
-    def __init__(self, job: str, name: str, checkpoints: str | None, address: str | None) -> None:
+    def __init__(self, job: str, name: str, checkpoints: str | None, address: str | None, namespace: str) -> None:
         """``checkpoints``: the folder of the job's checkpoints; None: that of a detached run on the cluster at
         ``address``. Raises SettingError or ClusterError if there is none, CheckpointError if the job keeps no
         checkpoints in that folder, or has a savepoint of this name."""
-        folder = checkpoints or _folder_of(job, address)
+        folder = checkpoints or _folder_of(job, address, namespace)
         self._job, self._name, self._store = job, name, CheckpointStore(folder, job)
         if name in self._store.savepoints():
             raise CheckpointError(f"{job!r} has a savepoint {name!r}: savepoints are never overwritten, choose another")
@@ -38,14 +38,14 @@ class StopSavepoint:
         click.echo(kept_text(self._job, self._name, last.checkpoint))
 
 
-def _folder_of(job: str, address: str | None) -> str:
+def _folder_of(job: str, address: str | None, namespace: str) -> str:
     """The checkpoint folder of a detached run. Raises SettingError or ClusterError if there is none."""
     from clonos_py.runtime.ray.cluster import address_here, connected
     from clonos_py.runtime.ray.detached import driver_of, state_of
 
     try:
-        with connected(address or address_here()):
-            driver = driver_of(job)
+        with connected(address or address_here(), namespace) as cluster:
+            driver = driver_of(cluster.named(job))
             state = None if driver is None else state_of(driver)
     except SettingError:
         state = None

@@ -48,7 +48,7 @@ def run_job(
                 from clonos_py.runtime.sim.job import run
     stop = stop or StopSwitch()
     with (
-        controlled(physical.job, settings.address, stop) as control,
+        controlled(physical.job, settings.address, stop, settings.namespace) as control,
         traced(physical, settings, listener) as traced_listener,
         served(physical, settings, traced_listener, stop) as served_listener,
     ):

@@ -23,6 +23,7 @@ import msgspec
 from clonos_py.model.errors import ClusterError
 from clonos_py.runtime.ray.process_table import cluster_addresses
 from clonos_py.runtime.stop_switch import StopSwitch
+from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 
 _REQUEST = b"stop\n"
 _ANSWER_BYTES_MAX = 1 << 16
@@ -41,11 +42,13 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """What the folder says of a run. ``address``: of the cluster that it has joined; None for one of its own."""
+    """What the folder says of a run. ``address``: of the cluster that it has joined; None for one of its own.
+    ``namespace``: that of its tenant there."""
 
     job: str
     pid: int
     address: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class LocalRun(msgspec.Struct, frozen=True):
@@ -58,9 +61,11 @@ class LocalRun(msgspec.Struct, frozen=True):
     def job(self) -> str:
         return self.described.job
 
-    def is_at(self, address: str | None) -> bool:
-        """Whether the run is on the cluster at ``address``; all are where none is given."""
+    def is_at(self, address: str | None, namespace: str | None = None) -> bool:
+        """Whether the run is on the cluster at ``address``, and in the namespace; all are where none is given."""
         own = self.described.address
+        if namespace not in (None, self.described.namespace):
+            return False
         return address in (None, own) or (own is None and address in cluster_addresses(self.described.pid))
 
     def stop(self, timeout_s: float) -> Ended | None:
@@ -138,11 +143,13 @@ class Control:
 
 
 @contextmanager
-def controlled(job: str, address: str | None, stop: StopSwitch) -> Iterator[Control]:
+def controlled(
+    job: str, address: str | None, stop: StopSwitch, namespace: str = DEFAULT_NAMESPACE
+) -> Iterator[Control]:
     """Within the block other processes of this user can stop the run; after it they get its ``ended``. Where no socket
     can be made, nobody can, and the run goes on without."""
     try:
-        path = _described(Described(job, os.getpid(), address))
+        path = _described(Described(job, os.getpid(), address, namespace))
     except OSError:
         yield Control(None, stop)
         return

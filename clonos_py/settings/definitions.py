@@ -32,6 +32,7 @@ from clonos_py.settings.kinds import (
     SWITCH,
     TEXT,
     WEB,
+    WORD,
     Kill,
     ListenAddress,
     Rename,
@@ -46,6 +47,7 @@ T = TypeVar("T")
 
 ENVIRONMENT_PREFIX = "CLONOS_"
 DEFAULT = "default"
+DEFAULT_NAMESPACE = "clonos"
 
 
 class Guarantee(Enum):
@@ -140,6 +142,9 @@ class Settings:
         TEXT,
         None,
         "The Ray cluster to join; without one, that of the submitted Ray job it runs in, else a local Ray is started.",
+    )
+    namespace: str = _setting(
+        WORD, DEFAULT_NAMESPACE, "The namespace of jobs on a Ray cluster: names are unique in it, and commands see one."
     )
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")

@@ -31,6 +31,7 @@ AUTO = -1
 
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_WORD = re.compile(r"[A-Za-z][\w.-]{0,99}", re.ASCII)
 _PORT_MAX = 65_535
 _KILL = re.compile(r"\s*(.+)\[(\d+)\]@(\S+)\s*")
 _DURATION_UNITS_US = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
@@ -250,6 +251,12 @@ def _parse_text(value: object) -> str | None:
     return value
 
 
+def _parse_word(value: object) -> str:
+    if not isinstance(value, str) or not _WORD.fullmatch(value):
+        raise SettingError(f"{value!r} is not a name: use letters, digits, '_', '-' and '.', a letter first, up to 100")
+    return value
+
+
 def _parse_path(value: object) -> str | None:
     return _parse_text(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
@@ -324,6 +331,7 @@ FLAG: SettingKind[bool] = SettingKind("", _parse_flag, lambda flag: str(flag).lo
 SWITCH: SettingKind[bool] = SettingKind(
     "on|off", _parse_switch, lambda switch: "on" if switch else "off", choices=("on", "off")
 )
+WORD: SettingKind[str] = SettingKind("NAME", _parse_word)
 TEXT: SettingKind[str | None] = SettingKind("TEXT", _parse_text, _show_optional)
 FOLDER: SettingKind[str | None] = SettingKind("FOLDER", _parse_path, _show_optional)
 FILE: SettingKind[str | None] = SettingKind("FILE", _parse_path, _show_optional)

@@ -14,36 +14,37 @@ from typing import Any
 from clonos_py.model.errors import ClonosError
 from clonos_py.runtime.ray.actor_registry import end_processes
 from clonos_py.runtime.ray.asking import answer
-from clonos_py.runtime.ray.cluster import connected, import_ray
+from clonos_py.runtime.ray.cluster import JobName, connected, import_ray
 from clonos_py.runtime.ray.detached import driver_of, orphans, the_driver_of
+from clonos_py.settings.definitions import DEFAULT_NAMESPACE as NAMESPACE
 
 
 def status(job: str) -> dict[str, Any]:
     """How the run is; only that, while Ray starts its driver again."""
     with suppress(ClonosError):
-        found: dict[str, Any] = answer(the_driver_of(job).job)
+        found: dict[str, Any] = answer(the_driver_of(JobName(job, NAMESPACE)).job)
         return found
     return {"state": "no answer"}
 
 
 def remove_driver(job: str) -> None:
     """Ends the driver for good, as `ray kill` would."""
-    driver = driver_of(job)
+    driver = driver_of(JobName(job, NAMESPACE))
     if driver is not None:
         import_ray().kill(driver, no_restart=True)
-    while driver_of(job) is not None:
+    while driver_of(JobName(job, NAMESPACE)) is not None:
         time.sleep(0.05)
 
 
 def remove(job: str) -> None:
     """Ends all that is left of a run."""
     remove_driver(job)
-    end_processes(orphans())
+    end_processes(orphans(NAMESPACE), NAMESPACE)
 
 
 ANSWERS = {
     "status": status,
-    "orphans": lambda job: orphans(),
+    "orphans": lambda job: orphans(NAMESPACE),
     "remove driver": remove_driver,
     "remove": remove,
 }

@@ -214,6 +214,32 @@ def test_a_failed_run_says_why_and_its_name_is_free(clonos: Commands) -> None:
 
 
 @pytest.mark.thorough
+def test_each_tenant_has_names_of_its_own(clonos: Commands, tmp_path: Path) -> None:
+    theirs = ("--namespace", "team-a")
+    assert clonos.deploy().returncode == 0
+    folders = ("--checkpoints", str(tmp_path / "others"), "--folder", str(tmp_path / "theirs"))
+    started = clonos.deploy(*theirs, *folders)
+    assert "`clonos stop numbers --namespace team-a` stops it" in started.stdout, started.stderr
+    for tenant in ((), theirs):
+        (listed,) = json.loads(clonos("list", "--json", *tenant).stdout)
+        assert (listed["job"], listed["state"]) == ("numbers", "running")
+    assert clonos("list", "--namespace", "team-b").stdout == "no job runs on this cluster\n"
+    stopped = clonos("stop", "numbers", "--savepoint", "last", *theirs)
+    assert stopped.stdout.splitlines()[-1].startswith("savepoint 'last' is checkpoint "), stopped.stderr
+    assert clonos.status()["state"] == "running"
+    (listed,) = json.loads(clonos("list", "--json", *theirs).stdout)
+    assert listed["state"] == "stopped"
+    assert clonos("list", "--orphans", *theirs).stdout == ""
+    (tmp_path / "unpaced").touch()
+    resumed = clonos("resume", "numbers", "--checkpoints", str(tmp_path / "others"), *theirs)
+    assert resumed.returncode == 0, resumed.stderr
+    clonos.await_state("finished")
+    refused = clonos("list", "--namespace", "team/a")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "'team/a' is not a name" in refused.stderr
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("actor", ["CoordinatorActor", "ProcessActor"])
 def test_a_driver_may_die_while_the_job_is_deployed(clonos: Commands, tmp_path: Path, actor: str) -> None:
     """Its coordinator dies with it, a moment later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.names import NAMESPACE
+from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 from tests.waiting import wait_until
 
 
@@ -13,7 +13,7 @@ def places(job: str, standbys: int = 0) -> list[ProcessPlace]:
     are."""
 
     def found() -> list[ProcessPlace]:
-        return ray.get(ray.get_actor(job, namespace=NAMESPACE).processes.remote())  # type: ignore[no-any-return]
+        return ray.get(ray.get_actor(job, namespace=DEFAULT_NAMESPACE).processes.remote())  # type: ignore[no-any-return]
 
     ray = import_ray()
     wait_until(lambda: sum(not place.active for place in found()) >= standbys, found)

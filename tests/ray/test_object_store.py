@@ -20,8 +20,8 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
-from clonos_py.runtime.ray.names import NAMESPACE
 from clonos_py.runtime.ray.run import run
+from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 from clonos_py.settings.resolution import resolve
 from tests.outages import Outages
 from tests.ray.counting_job import assert_exactly_once, counting
@@ -38,7 +38,7 @@ def kill_task(vertex: str) -> None:
 
 def kill_coordinator() -> None:
     ray = import_ray()
-    os.kill(ray.get(ray.get_actor("counting", namespace=NAMESPACE).pid.remote()), signal.SIGKILL)
+    os.kill(ray.get(ray.get_actor("counting", namespace=DEFAULT_NAMESPACE).pid.remote()), signal.SIGKILL)
 
 
 def waits_or_recovers(outages: Outages) -> bool:

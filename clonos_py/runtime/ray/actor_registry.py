@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from clonos_py.model.ids import TaskId
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.names import PROCESSES, named_actors
+from clonos_py.runtime.ray.names import named_actors, processes_of
 from clonos_py.runtime.ray.opened_actors import HostProcess, OpenedActors
 from clonos_py.runtime.ray.process_actor import HostDescription, ProcessStart
 
@@ -101,7 +101,8 @@ class ActorRegistry:
         """Takes over the actors of a driver that is gone, and ends those that do not answer or have no process. Returns
         the last term of its coordinators; -1 if none has started a process."""
         assert self.opened.detached is not None
-        found = map(actor_named, named_actors_of(self.opened.detached))
+        namespace = self.opened.namespace
+        found = (actor_named(name, namespace) for name in named_actors_of(self.opened.detached, namespace))
         asked = {actor.describe.remote(): actor for actor in found if actor is not None}
         answered, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S) if asked else ([], [])
         term = -1
@@ -137,21 +138,21 @@ class ActorRegistry:
         self._host_processes.clear()
 
 
-def named_actors_of(detached: str) -> list[str]:
+def named_actors_of(detached: str, namespace: str) -> list[str]:
     """The names of the process actors of a detached run."""
-    return [name for name in named_actors(PROCESSES) if name.startswith(detached)]
+    return [name for name in named_actors(processes_of(namespace)) if name.startswith(detached)]
 
 
-def end_processes(names: Sequence[str]) -> None:
+def end_processes(names: Sequence[str], namespace: str) -> None:
     """Ends the process actors of these names, if they are still there."""
     for name in names:
-        if (actor := actor_named(name)) is not None:
+        if (actor := actor_named(name, namespace)) is not None:
             import_ray().kill(actor)
 
 
-def actor_named(name: str) -> Any | None:
+def actor_named(name: str, namespace: str) -> Any | None:
     """The process actor of this name; None if it is gone."""
     try:
-        return import_ray().get_actor(name, namespace=PROCESSES)
+        return import_ray().get_actor(name, namespace=processes_of(namespace))
     except ValueError:
         return None

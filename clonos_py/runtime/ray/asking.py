@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clonos_py.model.errors import CheckpointError, ClusterError
-from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.cluster import JobName, import_ray
 from clonos_py.runtime.ray.stopping import coordinator_of
 
 _ANSWER_S = 10.0
@@ -22,7 +22,7 @@ def answer(method: Any, *arguments: Any) -> Any:
     raise ClusterError(f"the driver has not answered within {_ANSWER_S:g} s: ask again")
 
 
-def keep_savepoint(job: str, name: str) -> int:
+def keep_savepoint(job: JobName, name: str) -> int:
     """Keeps the last complete checkpoint of a job that runs on the cluster under a name, and returns its number. Raises
     SettingError, ClusterError or CheckpointError."""
     checkpoint: int

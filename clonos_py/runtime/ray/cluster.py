@@ -17,13 +17,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError, Terminated
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect, patience_with_local_ray
 from clonos_py.runtime.ray.process_table import cluster_addresses
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
+from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
     "PYTHONHASHSEED": "0",
@@ -61,12 +62,25 @@ _OK = 0x88
 _SIZE_UPDATE = range(0x20, 0x40)
 
 
+class JobName(NamedTuple):
+    """What identifies a job on a cluster. ``namespace``: of its tenant, and in Ray of the coordinators."""
+
+    job: str
+    namespace: str
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The cluster that this process is connected to."""
 
     prepared: bool
     """Whether workers inherit WORKER_ENVIRONMENT."""
+    namespace: str
+    """Of the tenant whose jobs are meant."""
+
+    def named(self, job: str) -> JobName:
+        """What identifies a job of the tenant here."""
+        return JobName(job, self.namespace)
 
     def actor_options(self, demand: Resources = NO_RESOURCES) -> dict[str, Any]:
         """Options for every actor of a job. They reserve what is demanded and nothing else, so that a cluster without a
@@ -79,8 +93,9 @@ class Cluster:
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[Cluster]:
+def connected(address: str | None, namespace: str = DEFAULT_NAMESPACE) -> Iterator[Cluster]:
     """Joins the cluster at ``address``, or starts a local one. Leaves or stops it at the end.
+    ``namespace``: see ``Cluster``.
 
     If this process is connected to Ray already, the run uses that connection and keeps it. Raises ClusterError.
     """
@@ -89,7 +104,7 @@ def connected(address: str | None) -> Iterator[Cluster]:
         _check_reachable(address)
     await_disconnected()
     if ray.is_initialized():
-        yield Cluster(_prepared(ray))
+        yield Cluster(_prepared(ray), namespace)
         return
     if address is None:
         _start(ray)
@@ -97,7 +112,7 @@ def connected(address: str | None) -> Iterator[Cluster]:
         _join(ray, address)
     patience_s = None if address is not None else patience_with_local_ray()
     try:
-        yield Cluster(_prepared(ray))
+        yield Cluster(_prepared(ray), namespace)
     except ClusterLostError:
         patience_s = _DISCONNECT_S_MAX
         raise

@@ -13,9 +13,17 @@ from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.plan.pickling import pack
 from clonos_py.runtime.launch import planned
 from clonos_py.runtime.ray.asking import answer
-from clonos_py.runtime.ray.cluster import Cluster, import_ray
+from clonos_py.runtime.ray.cluster import Cluster, JobName, import_ray
 from clonos_py.runtime.ray.driver_actor import DRIVER_THREADS, DetachedJob, DriverActor, DriverState
-from clonos_py.runtime.ray.names import DRIVERS, NAMESPACE, PROCESSES, comes_true, free_name, holder, named_actors
+from clonos_py.runtime.ray.names import (
+    comes_true,
+    drivers_of,
+    free_name,
+    holder,
+    named_actors,
+    processes_of,
+    running_jobs,
+)
 from clonos_py.runtime.ray.run import RunIdentity
 from clonos_py.settings.definitions import Runtime, Settings
 
@@ -40,7 +48,7 @@ def deploy(job: Job, settings: Settings, cluster: Cluster) -> Any:
     GraphError or SettingError for what cannot run, ClusterError if the name is in use."""
     assert settings.checkpoints is not None
     planned(job, settings)
-    _free(job.name, settings.take_over)
+    _free(JobName(job.name, cluster.namespace), settings.take_over)
     store = CheckpointStore(settings.checkpoints, job.name)
     if settings.fresh:
         store.archive()
@@ -55,7 +63,7 @@ def redeploy(job: str, checkpoints: str, cluster: Cluster) -> Any:
     runs = StoredRuns(checkpoints, job)
     last = runs.newest()
     content, parallelism = runs.read(last), runs.parallelism(last)
-    _free(job, take_over=False)
+    _free(JobName(job, cluster.namespace), take_over=False)
     return _start(job, checkpoints, content, cluster, parallelism)
 
 
@@ -86,10 +94,10 @@ def _start(
     name = runs.write(time.time_ns() // 1_000_000, content)
     if parallelism is not None:
         runs.rescale(name, parallelism)
-    identity = RunIdentity.drawn(detached=f"{job}/{name}/")
+    identity = RunIdentity.drawn(cluster.namespace, detached=f"{job}/{name}/")
     options = cluster.actor_options() | {
         "name": job,
-        "namespace": DRIVERS,
+        "namespace": drivers_of(cluster.namespace),
         "lifetime": "detached",
         "max_restarts": -1,
         "max_concurrency": DRIVER_THREADS,
@@ -98,36 +106,36 @@ def _start(
     return actor.remote(job, checkpoints, name, identity)
 
 
-def _free(job: str, take_over: bool) -> None:
+def _free(name: JobName, take_over: bool) -> None:
     """Makes sure that the name is free. The driver of a run that has ended goes."""
-    free_name(job, take_over)
-    running = driver_of(job)
+    free_name(name, take_over)
+    running = driver_of(name)
     if running is None:
         return
     state = state_of(running)
     if state is not None and state.goes_on:
         raise ClusterError(
-            f"a detached run of {job!r} is {state.state}: stop it with `clonos stop`, or name this one differently"
+            f"a detached run of {name.job!r} is {state.state}: stop it with `clonos stop`, or name this one differently"
         )
     import_ray().kill(running)
-    if not comes_true(lambda: driver_of(job) is None, _GONE_S):
-        raise ClusterError(f"the driver of an ended run of {job!r} does not end: see `ray list actors`")
+    if not comes_true(lambda: driver_of(name) is None, _GONE_S):
+        raise ClusterError(f"the driver of an ended run of {name.job!r} does not end: see `ray list actors`")
 
 
-def driver_of(job: str) -> Any | None:
+def driver_of(name: JobName) -> Any | None:
     """The driver of the detached run of this name; None if there is none."""
     try:
-        return import_ray().get_actor(job, namespace=DRIVERS)
+        return import_ray().get_actor(name.job, namespace=drivers_of(name.namespace))
     except ValueError:
         return None
 
 
-def the_driver_of(job: str) -> Any:
+def the_driver_of(name: JobName) -> Any:
     """The driver of the detached run of this name. Raises SettingError if there is none."""
-    found = driver_of(job)
+    found = driver_of(name)
     if found is None:
-        there = ", ".join(map(repr, named_actors(DRIVERS))) or "none"
-        raise SettingError(f"there is no detached run of {job!r} on this cluster; detached runs: {there}")
+        there = ", ".join(map(repr, named_actors(drivers_of(name.namespace)))) or "none"
+        raise SettingError(f"there is no detached run of {name.job!r} on this cluster; detached runs: {there}")
     return found
 
 
@@ -139,40 +147,40 @@ def state_of(driver: Any) -> DriverState | None:
         return None
 
 
-def await_coordinator(job: str) -> None:
+def await_coordinator(name: JobName) -> None:
     """Waits while a detached run of this name has no coordinator: its driver is about to start one."""
-    comes_true(lambda: holder(job) is not None or not _goes_on(job), _STARTED_S)
+    comes_true(lambda: holder(name) is not None or not _goes_on(name), _STARTED_S)
 
 
-def await_end(job: str) -> None:
+def await_end(name: JobName) -> None:
     """Waits until the driver of a detached run that stops has let go of all its processes."""
-    comes_true(lambda: holder(job) is None and not _goes_on(job), _STARTED_S)
+    comes_true(lambda: holder(name) is None and not _goes_on(name), _STARTED_S)
 
 
-def _goes_on(job: str) -> bool:
+def _goes_on(name: JobName) -> bool:
     """Whether there is a detached run of this name that has not ended; also while Ray starts its driver again."""
-    driver = driver_of(job)
+    driver = driver_of(name)
     if driver is None:
         return False
     state = state_of(driver)
     return state is None or state.goes_on
 
 
-def detached_runs() -> list[tuple[str, DriverState | None]]:
-    """All detached runs on the cluster, by name."""
-    found = ((name, driver_of(name)) for name in named_actors(DRIVERS))
-    return [(name, state_of(driver)) for name, driver in found if driver is not None]
+def detached_runs(namespace: str) -> list[tuple[str, DriverState | None]]:
+    """All detached runs of a tenant on the cluster, by name."""
+    found = ((job, driver_of(JobName(job, namespace))) for job in named_actors(drivers_of(namespace)))
+    return [(job, state_of(driver)) for job, driver in found if driver is not None]
 
 
-def attached_runs() -> list[str]:
-    """The names of jobs whose driver is the process of a command."""
-    return sorted(set(named_actors(NAMESPACE)) - set(named_actors(DRIVERS)))
+def attached_runs(namespace: str) -> list[str]:
+    """The names of a tenant's jobs whose driver is the process of a command."""
+    return sorted(set(running_jobs(namespace)) - set(named_actors(drivers_of(namespace))))
 
 
-def orphans() -> list[str]:
-    """The names of processes whose run has no driver."""
-    drivers = set(named_actors(DRIVERS))
-    return [name for name in named_actors(PROCESSES) if name.rsplit("/", 2)[0] not in drivers]
+def orphans(namespace: str) -> list[str]:
+    """The names of a tenant's processes whose run has no driver."""
+    drivers = set(named_actors(drivers_of(namespace)))
+    return [name for name in named_actors(processes_of(namespace)) if name.rsplit("/", 2)[0] not in drivers]
 
 
 def followed(driver: Any, going_on: Callable[[DriverState], bool], last: int = 0) -> Iterator[str]:

@@ -23,8 +23,8 @@ from clonos_py.runtime.ray.actors import (
     CoordinatorUpdate,
     JobSpec,
 )
-from clonos_py.runtime.ray.cluster import import_ray, node_ids
-from clonos_py.runtime.ray.names import NAMESPACE, is_free, taken, taken_over
+from clonos_py.runtime.ray.cluster import JobName, import_ray, node_ids
+from clonos_py.runtime.ray.names import is_free, taken, taken_over
 from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.runtime.ray.outage import Outage
 from clonos_py.runtime.ray.start_patience import StartPatience
@@ -60,6 +60,7 @@ class Driver:
         """``first_term``: of its first coordinator. 0: there are no processes yet; else ``actors`` has those of a
         former driver."""
         self._job, self._spec, self._actors, self._publisher, self._outage = job, spec, actors, publisher, outage
+        self._name = JobName(job, spec.cluster.namespace)
         self._stop = stop
         self._ray = import_ray()
         self._packed_spec = pack(spec)
@@ -105,7 +106,7 @@ class Driver:
         start = CoordinatorStart(self._term, self._actors.processes(), self._publisher.kills_left, self._deployed_us)
         actor = self._ray.remote(CoordinatorActor).options(
             name=self._job,
-            namespace=NAMESPACE,
+            namespace=self._spec.cluster.namespace,
             max_concurrency=COORDINATOR_THREADS,
             scheduling_strategy=on_node(self._ray.get_runtime_context().get_node_id()),
             **self._spec.cluster.actor_options(),
@@ -113,7 +114,7 @@ class Driver:
         try:
             return actor.remote(self._packed_spec, start)
         except ValueError as error:
-            raise taken(self._job) from error
+            raise taken(self._name) from error
 
     def _open_ahead(self) -> None:
         """Opens the actors of the job's tasks while the coordinator starts, which takes as long."""
@@ -125,7 +126,7 @@ class Driver:
         if self._gives_way:
             raise ClusterError(taken_over(self._job)) from problem
         self._failed_starts += 1
-        if self._failed_starts > _FAILED_STARTS_MAX or not is_free(self._job):
+        if self._failed_starts > _FAILED_STARTS_MAX or not is_free(self._name):
             raise ClusterError(
                 f"the coordinator of {self._job!r} died {self._failed_starts} times in a row: run the job again"
             ) from problem

@@ -35,7 +35,7 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
 from clonos_py.runtime.ray.asking import keep_savepoint
-from clonos_py.runtime.ray.cluster import connected, import_ray, node_ids
+from clonos_py.runtime.ray.cluster import JobName, connected, import_ray, node_ids
 from clonos_py.runtime.ray.driver_lines import DriverLines
 from clonos_py.runtime.ray.opened_actors import OpenedActors
 from clonos_py.runtime.ray.rescaling import Rescaling
@@ -133,8 +133,9 @@ class DriverActor:
     def _end_processes(self, but: str | None = None) -> None:
         """Ends the processes of the run, without those whose names begin with ``but``."""
         assert self._identity.detached is not None
-        found = named_actors_of(self._identity.detached)
-        end_processes([name for name in found if but is None or not name.startswith(but)])
+        namespace = self._identity.namespace
+        found = named_actors_of(self._identity.detached, namespace)
+        end_processes([name for name in found if but is None or not name.startswith(but)], namespace)
 
     def _read(self) -> RunEnd | _Layout:
         """How the run has ended, or what is to run. Storage that does not work is tried again for a while: tasks may be
@@ -270,7 +271,9 @@ class DriverActor:
 
     @property
     def _controls(self) -> JobControls:
-        return JobControls(self.stop, partial(keep_savepoint, self._job), self._begin_rescale)
+        return JobControls(
+            self.stop, partial(keep_savepoint, JobName(self._job, self._identity.namespace)), self._begin_rescale
+        )
 
     def _begin_rescale(self, default: int | None, operators: Mapping[str, int]) -> None:
         """Begins a change of parallelism. Raises ClonosError if the job cannot have that parallelism; if it does not
@@ -311,7 +314,7 @@ class DriverActor:
         """Actors for the tasks of a layout, which have started; not for those with a demand, which may need what the
         former tasks have. Raises ClusterError."""
         ray, identity = import_ray(), self._identity.rescaled(layout.parallelism.changes)
-        with connected(None) as cluster:
+        with connected(None, identity.namespace) as cluster:
             opened = OpenedActors(cluster, layout.settings.standbys_per_process, identity.detached)
         opened.open_ahead(layout.plan.undemanding, node_ids())
         try:

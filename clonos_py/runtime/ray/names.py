@@ -1,4 +1,5 @@
-"""A job's name is its identity on a cluster: one coordinator at a time has it, and another run may take it over (P8).
+"""A job's name, within the namespace of a tenant, is its identity on a cluster: one coordinator at a time has it, and
+another run may take it over (P8).
 
 The run that is taken over stops first, with its last checkpoint intact. The new coordinator opens a new generation, so
 that nothing counts that its predecessor may still write (D11).
@@ -11,36 +12,43 @@ from collections.abc import Callable
 from typing import Any
 
 from clonos_py.model.errors import ClusterError
-from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.cluster import JobName, import_ray
 
-NAMESPACE = "clonos"
-DRIVERS, PROCESSES = "clonos-drivers", "clonos-processes"
-"""The namespaces of what outlives the command that has started it: drivers, by the name of their job, and processes."""
 _PATIENCE_S = 15.0
 """The time that a coordinator gets to stop in order, and Ray to release the name of one that was killed."""
 _POLL_S = 0.05
 
 
-def free_name(job: str, take_over: bool) -> None:
+def drivers_of(namespace: str) -> str:
+    """The namespace, in Ray, of a tenant's detached drivers, which have the names of their jobs."""
+    return f"{namespace}/drivers"
+
+
+def processes_of(namespace: str) -> str:
+    """The namespace, in Ray, of the processes of a tenant's detached runs."""
+    return f"{namespace}/processes"
+
+
+def free_name(name: JobName, take_over: bool) -> None:
     """Makes sure that the name is free. ``take_over``: stops a run that has it. Raises ClusterError if it stays in
     use."""
-    running = holder(job)
+    running = holder(name)
     if running is None:
         return
     if not take_over:
-        raise taken(job)
+        raise taken(name)
     running.give_way.remote()
-    if not is_free(job):
+    if not is_free(name):
         import_ray().kill(running)
-        if not is_free(job):
-            raise ClusterError(f"the running job {job!r} does not end: see `ray list actors`, then try again")
+        if not is_free(name):
+            raise ClusterError(f"the running job {name.job!r} does not end: see `ray list actors`, then try again")
 
 
-def taken(job: str) -> ClusterError:
+def taken(name: JobName) -> ClusterError:
     """The error that says that the name is in use."""
     return ClusterError(
-        f"a job named {job!r} is running on this cluster: stop it, name this one differently, or go on in its place "
-        "with --take-over"
+        f"a job named {name.job!r} is running on this cluster: stop it, name this one differently, or go on in its "
+        "place with --take-over"
     )
 
 
@@ -49,29 +57,29 @@ def taken_over(job: str) -> str:
     return f"another run has taken the job {job!r} over"
 
 
-def holder(job: str) -> Any | None:
+def holder(name: JobName) -> Any | None:
     """The coordinator that has the name, None if the name is free."""
     try:
-        return import_ray().get_actor(job, namespace=NAMESPACE)
+        return import_ray().get_actor(name.job, namespace=name.namespace)
     except ValueError:
         return None
 
 
-def running_jobs() -> list[str]:
-    """The names of all jobs that run on the cluster, sorted."""
-    return named_actors(NAMESPACE)
+def running_jobs(namespace: str) -> list[str]:
+    """The names of all jobs of a tenant that run on the cluster, sorted."""
+    return named_actors(namespace)
 
 
 def named_actors(namespace: str) -> list[str]:
-    """The names of all actors in a namespace, sorted."""
+    """The names of all actors in a namespace of Ray, sorted."""
     actors = import_ray().util.list_named_actors(all_namespaces=True)
     return sorted(actor["name"] for actor in actors if actor["namespace"] == namespace)
 
 
-def is_free(job: str) -> bool:
+def is_free(name: JobName) -> bool:
     """Waits until the name is free; False if it is not in time. A run that is taken over ends its coordinator itself
     after it has fetched the reason, and Ray releases the name of one that was killed."""
-    return comes_true(lambda: holder(job) is None, _PATIENCE_S)
+    return comes_true(lambda: holder(name) is None, _PATIENCE_S)
 
 
 def comes_true(condition: Callable[[], bool], within_s: float) -> bool:

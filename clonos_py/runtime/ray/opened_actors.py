@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
-from clonos_py.runtime.ray.names import PROCESSES
+from clonos_py.runtime.ray.names import processes_of
 from clonos_py.runtime.ray.process_actor import ProcessActor, concurrency
 
 _NAME_BYTES = 6
@@ -33,7 +33,7 @@ class OpenedActors:
         """``detached``: what the names of the actors begin with, if they are to outlive this process."""
         self._class = import_ray().remote(ProcessActor)
         self._cluster, self._concurrency = cluster, concurrency(standbys_per_process)
-        self.detached = detached
+        self.detached, self.namespace = detached, cluster.namespace
         self._ahead: defaultdict[str, list[HostProcess]] = defaultdict(list)
         """By node."""
 
@@ -73,7 +73,7 @@ class OpenedActors:
         options = {"max_concurrency": self._concurrency, **self._cluster.actor_options(demand)}
         if self.detached is not None:
             name = f"{self.detached}{secrets.token_hex(_NAME_BYTES)}"
-            options |= {"name": name, "namespace": PROCESSES, "lifetime": "detached"}
+            options |= {"name": name, "namespace": processes_of(self.namespace), "lifetime": "detached"}
         actor = self._class.options(scheduling_strategy=on_node(node), **options).remote()
         return HostProcess(actor, actor.__ray_ready__.remote())
 

@@ -20,7 +20,7 @@ from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.leftovers import clear
 from clonos_py.runtime.ray.actor_registry import ActorRegistry
 from clonos_py.runtime.ray.actors import JobSpec
-from clonos_py.runtime.ray.cluster import connected, machines
+from clonos_py.runtime.ray.cluster import JobName, connected, machines
 from clonos_py.runtime.ray.driver import Driver
 from clonos_py.runtime.ray.folders import folders, scratch_path
 from clonos_py.runtime.ray.names import free_name, is_free
@@ -38,21 +38,23 @@ _SECRET_BYTES = 32
 
 
 class RunIdentity(NamedTuple):
-    """What all drivers of one run have in common. ``scratch``: the path of its folder on every node. ``detached``: what
-    the names of its processes begin with if they outlive a driver; None if they do not."""
+    """What all drivers of one run have in common. ``scratch``: the path of its folder on every node. ``namespace``: of
+    its tenant. ``detached``: what the names of its processes begin with if they outlive a driver; None if they do
+    not."""
 
     secret: bytes
     scratch: str
     clock: SteadyClock
     lineage: str
     code_digest: str
+    namespace: str
     detached: str | None = None
 
     @classmethod
-    def drawn(cls, detached: str | None = None) -> RunIdentity:
+    def drawn(cls, namespace: str, detached: str | None = None) -> RunIdentity:
         """The identity of a new run of the code in this process."""
         secret = secrets.token_bytes(_SECRET_BYTES)
-        return cls(secret, scratch_path(), SteadyClock.start(), drawn_lineage(), code_digest(), detached)
+        return cls(secret, scratch_path(), SteadyClock.start(), drawn_lineage(), code_digest(), namespace, detached)
 
     def rescaled(self, times: int) -> RunIdentity:
         """The identity of a detached run after so many changes of its parallelism: each has processes of its own."""
@@ -67,7 +69,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
     """Runs until the sources end, or until ``stop`` is requested and a last checkpoint committed. An interrupt (Ctrl-C)
     ends the job in order, with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
     job."""
-    return drive(plan, settings, listener, stop or StopSwitch(), RunIdentity.drawn()).result
+    return drive(plan, settings, listener, stop or StopSwitch(), RunIdentity.drawn(settings.namespace)).result
 
 
 class Driven(NamedTuple):
@@ -87,7 +89,7 @@ def drive(
 ) -> Driven:
     """What ``run`` does, for the run of this identity: a detached one goes on with the processes of a former driver.
     ``opened``: actors that were opened ahead for it; then there are no such processes."""
-    ordered_kills = kills(plan, settings)
+    ordered_kills, name = kills(plan, settings), JobName(plan.job, identity.namespace)
     tls = _tls_files(settings)
     clock = identity.clock.here()
     publisher = EventPublisher(plan, clock.now_us(), listener, ordered_kills)
@@ -95,13 +97,13 @@ def drive(
     where = "starting Ray" if settings.address is None else f"connecting to Ray at {settings.address}"
     publisher.prepare(clock.now_us(), where)
     with (
-        connected(settings.address) as cluster,
+        connected(settings.address, identity.namespace) as cluster,
         folders(plan.job, settings.checkpoints, machines(), identity.scratch) as (scratch, checkpoints),
         watched(partial(_resume, plan.job, checkpoints), survived=identity.detached is not None) as outage,
     ):
         publisher.prepare(clock.now_us(), "starting the coordinator")
         if identity.detached is None:
-            free_name(plan.job, settings.take_over)
+            free_name(name, settings.take_over)
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
@@ -120,7 +122,7 @@ def drive(
         opened = opened or OpenedActors(cluster, settings.standbys_per_process, identity.detached)
         actors = ActorRegistry(packed, opened, settings.standbys_per_process)
         first_term = actors.adopt() + 1 if adopts else 0
-        if identity.detached is not None and not is_free(plan.job):  # the coordinator of a driver that has died
+        if identity.detached is not None and not is_free(name):  # the coordinator of a driver that has died
             raise ClusterError(f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again")
         if not first_term:
             await_room(plan)

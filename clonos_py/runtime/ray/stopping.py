@@ -10,7 +10,7 @@ from typing import Any
 
 from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError, SettingError
-from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.cluster import JobName, import_ray
 from clonos_py.runtime.ray.names import comes_true, holder, running_jobs
 from clonos_py.runtime.run_control import not_ended
 
@@ -21,16 +21,16 @@ _LEAVE_S = 1.0
 """The time that a call gets to reach the coordinator."""
 
 
-def coordinator_of(job: str) -> Any:
+def coordinator_of(name: JobName) -> Any:
     """The coordinator of the run that has the name. Raises SettingError if there is none."""
-    found = holder(job)
+    found = holder(name)
     if found is None:
-        running = ", ".join(map(repr, running_jobs())) or "none"
-        raise SettingError(f"no job named {job!r} is running on this cluster; running: {running}")
+        running = ", ".join(map(repr, running_jobs(name.namespace))) or "none"
+        raise SettingError(f"no job named {name.job!r} is running on this cluster; running: {running}")
     return found
 
 
-def stop_run(job: str, coordinator: Any, timeout_s: float) -> EndJob | None:
+def stop_run(name: JobName, coordinator: Any, timeout_s: float) -> EndJob | None:
     """Has the run take a last checkpoint, commit it and end, and waits for its end. If the coordinator dies meanwhile,
     its replacement is asked.
 
@@ -38,8 +38,8 @@ def stop_run(job: str, coordinator: Any, timeout_s: float) -> EndJob | None:
     ``timeout_s`` seconds. It goes on to stop then, unless the coordinator has not even taken the request: Ray drops the
     calls of a process that ends.
     """
-    until_s, unended = time.monotonic() + timeout_s, not_ended(job, timeout_s)
-    unanswered = f"the coordinator of {job!r} has not answered within {timeout_s:g} s: try again"
+    until_s, unended = time.monotonic() + timeout_s, not_ended(name.job, timeout_s)
+    unanswered = f"the coordinator of {name.job!r} has not answered within {timeout_s:g} s: try again"
     while coordinator is not None:
         try:
             with _watching(coordinator) as watcher:
@@ -49,7 +49,7 @@ def stop_run(job: str, coordinator: Any, timeout_s: float) -> EndJob | None:
                     if end is not None:
                         return end
         except import_ray().exceptions.RayActorError:
-            coordinator = _replacement(job, until_s)
+            coordinator = _replacement(name, until_s)
     return None
 
 
@@ -71,6 +71,6 @@ def _answer(method: Any, until_s: float, otherwise: str, *arguments: str) -> Any
     return ray.get(coming)
 
 
-def _replacement(job: str, until_s: float) -> Any | None:
-    comes_true(lambda: holder(job) is not None, min(until_s - time.monotonic(), _REPLACED_WITHIN_S))
-    return holder(job)
+def _replacement(name: JobName, until_s: float) -> Any | None:
+    comes_true(lambda: holder(name) is not None, min(until_s - time.monotonic(), _REPLACED_WITHIN_S))
+    return holder(name)

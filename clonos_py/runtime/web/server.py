@@ -35,7 +35,9 @@ def served(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: Sto
         return
     from clonos_py.runtime.web.job_view import JobView
 
-    controls = JobControls(stop.request, _savepoints(plan.job) if _keeps_savepoints(settings) else None)
+    controls = JobControls(
+        stop.request, _savepoints(plan.job, settings.namespace) if _keeps_savepoints(settings) else None
+    )
     with serving(JobView(plan, settings, datetime.now(UTC)), listener, controls) as told:
         yield told
 
@@ -44,11 +46,12 @@ def _keeps_savepoints(settings: Settings) -> bool:
     return settings.runtime is Runtime.RAY and settings.checkpoints is not None
 
 
-def _savepoints(job: str) -> Callable[[str], int]:
+def _savepoints(job: str, namespace: str) -> Callable[[str], int]:
     def keep(name: str) -> int:
         from clonos_py.runtime.ray.asking import keep_savepoint
+        from clonos_py.runtime.ray.cluster import JobName
 
-        return keep_savepoint(job, name)
+        return keep_savepoint(JobName(job, namespace), name)
 
     return keep
 

@@ -112,6 +112,8 @@ def test_a_run_is_found_by_the_address_of_its_cluster(monkeypatch: pytest.Monkey
     with controlled("own", None, StopSwitch()), controlled("there", "10.0.0.2:6379", StopSwitch()):
         own, there = local_runs()
         assert [own.is_at(address) for address in (None, "10.0.0.1:6379", "10.0.0.2:6379")] == [True, True, False]
+        assert there.is_at(None, "clonos")
+        assert not there.is_at(None, "team-a")
         assert [there.is_at(address) for address in (None, "10.0.0.1:6379", "10.0.0.2:6379")] == [True, False, True]
 
 
