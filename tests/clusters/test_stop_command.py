@@ -45,8 +45,8 @@ import ray
 from clonos_py.runtime.ray.cluster import connected
 from clonos_py.runtime.ray.stopping import coordinator_of
 
-with connected(sys.argv[1]):
-    coordinator = coordinator_of(sys.argv[2])
+with connected(sys.argv[1]) as cluster:
+    coordinator = coordinator_of(cluster.named(sys.argv[2]))
     ray.get(coordinator.stop.remote("slow"))
     print("asked", flush=True)
     sys.stdin.readline()

@@ -39,6 +39,7 @@ from clonos_py.runtime.ray.cluster import JobName, connected, import_ray, node_i
 from clonos_py.runtime.ray.driver_lines import DriverLines
 from clonos_py.runtime.ray.opened_actors import OpenedActors
 from clonos_py.runtime.ray.rescaling import Rescaling
+from clonos_py.runtime.ray.room import check_nodes
 from clonos_py.runtime.ray.run import Driven, RunIdentity, drive
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.runtime.stop_switch import StopSwitch
@@ -301,14 +302,17 @@ class DriverActor:
             return _text(problem)
 
     def _layout_at(self, default: int | None, operators: Mapping[str, int]) -> _Layout | str:
-        """The run at another parallelism, or why it cannot have one now. Raises SettingError or GraphError."""
+        """The run at another parallelism, or why it cannot have one now. Raises SettingError or GraphError, and
+        ClusterError if the nodes could not hold it."""
         running = self._running
         if running is None or self._deployed is None or self._word != "running":
             return f"the run is {self._word}: rescale it when it runs"
         former = running.parallelism
         parallelism = RunParallelism(former.changes + 1, default or former.default, {**former.operators, **operators})
         settings = replace(running.settings, drop_state=(), renames=(), kills=())
-        return _planned(self._deployed.job, settings, parallelism)
+        layout = _planned(self._deployed.job, settings, parallelism)
+        check_nodes(layout.plan)
+        return layout
 
     def _opened_for(self, layout: _Layout) -> OpenedActors:
         """Actors for the tasks of a layout, which have started; not for those with a demand, which may need what the

@@ -26,16 +26,22 @@ def await_room(plan: PhysicalPlan) -> None:
         return
     until_s = time.monotonic() + _RELEASED_S
     while True:
-        nodes = node_resources()
-        without = {node: found.total for node, found in nodes.items()}
-        if (task := first_without_room(plan, without)) is not None:
-            raise ClusterError(_no_room(plan, task, "nodes have", without, nodes))
+        nodes = check_nodes(plan)
         left = {node: found.free for node, found in nodes.items()}
         if (task := first_without_room(plan, left)) is None:
             return
         if time.monotonic() > until_s:
             raise ClusterError(_no_room(plan, task, "nodes have left", left, nodes))
         time.sleep(_POLL_S)
+
+
+def check_nodes(plan: PhysicalPlan) -> dict[str, NodeResources]:
+    """What the nodes have. Raises ClusterError if the tasks of a plan would not fit on them with nothing else there."""
+    nodes = node_resources()
+    whole = {node: found.total for node, found in nodes.items()}
+    if (task := first_without_room(plan, whole)) is not None:
+        raise ClusterError(_no_room(plan, task, "nodes have", whole, nodes))
+    return nodes
 
 
 def first_without_room(plan: PhysicalPlan, free: Mapping[str, Resources]) -> TaskId | None:
