@@ -22,7 +22,7 @@ from clonos_py.model.hidden import is_hidden
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
-from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.operators.async_calls import AsyncCalls
 from clonos_py.runtime.replay.answers import QuestionMoment, RecordedAnswers, ServiceAnswer, Unasked
 from clonos_py.services.context import Context
 from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY, Request
@@ -71,7 +71,7 @@ class OperatorPlace:
 
     def row_of_call(self, number: int) -> Hashable:
         """What identifies the row of an asynchronous call."""
-        if not isinstance(self._operator, MapAsyncRows):
+        if not isinstance(self._operator, AsyncCalls):
             return _NO_ROW
         rows, position = self._operator.row_of(number)
         if id(rows) not in self._called:
@@ -83,11 +83,11 @@ class OperatorPlace:
     def holds(self, row: Hashable) -> bool:
         """Whether an asynchronous function may still ask something for this row."""
         operator = self._operator
-        return isinstance(operator, MapAsyncRows) and any(self.row_of_call(n) == row for n in operator.unfinished)
+        return isinstance(operator, AsyncCalls) and any(self.row_of_call(n) == row for n in operator.unfinished)
 
     def text_of_call(self, number: int) -> str:
         """The row of an asynchronous call as text."""
-        if not isinstance(self._operator, MapAsyncRows):
+        if not isinstance(self._operator, AsyncCalls):
             return self.text
         return _row_text(*self._operator.row_of(number))
 
