@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from clonos_py.model.user_functions import underlying
 _MANY = (
     abc.Iterator, abc.Iterable, abc.Generator, abc.Sequence, list, tuple, abc.AsyncIterator, abc.AsyncGenerator
 )  # fmt: skip
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _FIX = "annotate what it returns with a Record class, or give returns="
 
 Shape = type[Record] | pa.Schema
@@ -26,36 +27,51 @@ Shape = type[Record] | pa.Schema
 
 @dataclass(frozen=True)
 class Signature:
-    """``row``: the annotation of the first parameter; ``result``: the return annotation; None if absent."""
+    """``arguments``: the annotations of the parameters without ``ctx``; ``result``: the return annotation; None where
+    there is none."""
 
     name: str
     wants_ctx: bool
-    row: Any
+    arguments: tuple[Any, ...]
     result: Any
     asynchronous: bool = False
 
+    @property
+    def row(self) -> Any:
+        """The annotation of the first parameter."""
+        return self.arguments[0]
 
-def signature_of(function: Callable[..., Any], names: Mapping[str, Any], async_allowed: bool = False) -> Signature:
+
+def signature_of(
+    function: Callable[..., Any], names: Mapping[str, Any], async_allowed: bool = False, takes: Sequence[str] = ("row",)
+) -> Signature:
     """Reads a function's parameters and annotations. ``names`` helps to resolve annotations with local classes.
 
-    Raises GraphError if the function does not take one row and, optionally, ``ctx``. ``async_allowed``: it may be
-    asynchronous.
+    Raises GraphError if the function does not take what ``takes`` names, by default one row, and, optionally, ``ctx``.
+    ``async_allowed``: it may be asynchronous.
     """
     if not callable(function):
-        raise GraphError(f"{function!r} is not a function of a row: give one, such as a def or a lambda")
+        what = _spelled_out(takes, "a row")
+        raise GraphError(f"{function!r} is not a function of {what}: give one, such as a def or a lambda")
     plain = underlying(function)
     named = function if isinstance(function, type) else plain
     name = getattr(named, "__qualname__", repr(plain)).replace("<locals>.", "")
     asynchronous = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
     if asynchronous and not async_allowed:
-        raise GraphError(f"{name}: it takes a plain function; `async def` is for map, flat_map and filter")
+        raise GraphError(f"{name}: it takes a plain function; `async def` is for map, flat_map, filter and lookup")
     parameters = _parameters(function, name)
-    rows = [p for p in parameters if p.name != "ctx"]
-    required = [p for p in rows[1:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if not rows or required:
-        raise GraphError(f"{name}: it takes one row and, if it wants, `ctx`; it has {len(parameters)} parameters")
+    given = [p for p in parameters if p.name != "ctx"]
+    required = [p for p in given[len(takes) :] if p.default is p.empty and p.kind not in _ANY_NUMBER]
+    if (len(given) < len(takes) and not any(p.kind is p.VAR_POSITIONAL for p in given)) or required:
+        what = _spelled_out(takes, "one row")
+        raise GraphError(f"{name}: it takes {what} and, if it wants, `ctx`; it has {len(parameters)} parameters")
     hints = _hints(plain, name, names)
-    return Signature(name, len(rows) < len(parameters), hints.get(rows[0].name), hints.get("return"), asynchronous)
+    arguments = tuple(hints.get(p.name) for p in given[: len(takes)])
+    return Signature(name, len(given) < len(parameters), arguments, hints.get("return"), asynchronous)
+
+
+def _spelled_out(takes: Sequence[str], row: str) -> str:
+    return row if takes == ("row",) else f"the key ({', '.join(takes)})"
 
 
 def returned(signature: Signature, returns: Shape | None, many: bool) -> Shape:

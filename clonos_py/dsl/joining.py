@@ -32,7 +32,7 @@ Within = Tumbling | Hopping | Between | Until | AsOf | Forever
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """Which rows a join gives: ``JoinType``."""
 
-_LEFT = "take how='inner', 'left', 'semi' or 'anti'"
+LOOKS_UP = "take how='inner', 'left', 'semi' or 'anti'"
 
 Sources = dict[str, tuple[int, str]]
 """Side and column of the input, by name in the result."""
@@ -54,7 +54,7 @@ def joined(
     kind = join_type(how)
     _check(within, kind)
     bounds_made = window_bounds(left, into) if windowed else {}
-    schema, columns = joined_columns(left.schema, right.schema, pairs, into, bounds_made, kind)
+    schema, columns = result_columns(left.schema, right.schema, pairs, into, bounds_made, kind)
     work: JOINING
     time = None
     if isinstance(within, Between | Until | Forever):
@@ -84,11 +84,11 @@ def enriched(
     kind = join_type(how)
     if kind.unmatched[1]:
         raise GraphError(
-            f"how={how!r}: each task reads the side input, so no row of it is in the result alone; {_LEFT}"
+            f"how={how!r}: each task reads the side input, so no row of it is in the result alone; {LOOKS_UP}"
         )
     (side_schema,) = side.schemas
     pairs = key_pairs(on, stream.schema, side_schema)
-    schema, columns = joined_columns(stream.schema, side_schema, pairs, into, {}, kind)
+    schema, columns = result_columns(stream.schema, side_schema, pairs, into, {}, kind)
     work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns, kind)
     record = None if into is None else record_of(into)
     time = stream.time if stream.time is not None and (stream.time.name, 0, stream.time.name) in columns else None
@@ -96,6 +96,7 @@ def enriched(
 
 
 def join_type(how: str) -> JoinType:
+    """Raises GraphError for an unknown one."""
     try:
         return JoinType(how)
     except ValueError:
@@ -111,7 +112,7 @@ def _check(within: Within, how: JoinType) -> None:
             "ttl, or take how='inner' or 'semi'"
         )
     if isinstance(within, AsOf) and how.unmatched[1]:
-        raise GraphError(f"how={how.value!r}: as_of() looks up a right row for each left one; {_LEFT}")
+        raise GraphError(f"how={how.value!r}: as_of() looks up a right row for each left one; {LOOKS_UP}")
 
 
 def _event_time(work: JoinHistory) -> EventTimeColumn | None:
@@ -168,14 +169,15 @@ def key_pairs(on: Keys, left: pa.Schema, right: pa.Schema) -> list[tuple[str, st
         types = [_type(schema, key, side) for schema, key, side in ((left, first, "left"), (right, second, "right"))]
         if types[0] != types[1] and not all(map(pa.types.is_integer, types)):
             raise GraphError(f"the key {first!r} is {types[0]} on the left, {second!r} is {types[1]} on the right")
-        if not _comparable(types[0]):
+        if not comparable(types[0]):
             raise GraphError(
                 f"the key {first!r} is {types[0]}, which cannot be compared: use numbers, text, bytes or times"
             )
     return pairs
 
 
-def _comparable(kind: pa.DataType) -> bool:
+def comparable(kind: pa.DataType) -> bool:
+    """Whether values of a type can be keys of a join."""
     values: Any = pa.array([], kind)
     try:
         pc.equal(plain(values), plain(values))
@@ -205,7 +207,7 @@ def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]], ho
     return found
 
 
-def joined_columns(
+def result_columns(
     left: pa.Schema,
     right: pa.Schema,
     pairs: list[tuple[str, str]],

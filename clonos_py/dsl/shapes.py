@@ -37,7 +37,7 @@ def _at_least_as_fine(unit: str, other: str) -> bool:
     return units.index(unit) >= units.index(other)
 
 
-def _readable(column: pa.DataType, field: pa.DataType) -> bool:
+def readable(column: pa.DataType, field: pa.DataType) -> bool:
     """Whether a function can take the values: datetimes and timedeltas may come from columns of any unit."""
     kinds = (pa.types.is_timestamp, pa.types.is_duration)
     return assignable(column, field) or any(kind(column) and kind(field) for kind in kinds)
@@ -55,7 +55,7 @@ def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
         if schema.get_field_index(field.name) < 0:
             raise GraphError(f"{name} asks for column {field.name!r}; there are {listed(schema.names)}")
         found = schema.field(field.name).type
-        if not _readable(found, field.type):
+        if not readable(found, field.type):
             raise GraphError(f"{name}.{field.name} is {field.type}, the stream's column is {found}")
 
 

@@ -28,6 +28,7 @@ from clonos_py.dsl.elsewhere import Helpful, shown
 from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.joining import How, Keys, Within, enriched, joined
+from clonos_py.dsl.lookups import AskingOptions, with_answers
 from clonos_py.dsl.loops import closed_loop, loop_head
 from clonos_py.dsl.mapping import called_per_batch, called_per_row
 from clonos_py.dsl.naming import stem_of
@@ -53,6 +54,7 @@ from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerRow,
     FilterRows,
+    LookUpRows,
     RunProcess,
     Spread,
     Unite,
@@ -327,6 +329,54 @@ class Stream(Helpful, Generic[R]):
             return Stream(enriched(self._output, side, on, into, how, site))
 
     @overload
+    def lookup(
+        self,
+        function: Callable[..., Awaitable[Any]],
+        on: str | list[str],
+        into: type[S],
+        *,
+        cache: Duration,
+        how: How = "inner",
+        returns: Shape | None = None,
+        **options: Unpack[AskingOptions],
+    ) -> Mapped[S]: ...
+    @overload
+    def lookup(
+        self,
+        function: Callable[..., Awaitable[Any]],
+        on: str | list[str],
+        into: pa.Schema | None = None,
+        *,
+        cache: Duration,
+        how: How = "inner",
+        returns: Shape | None = None,
+        **options: Unpack[AskingOptions],
+    ) -> Mapped[Any]: ...
+    def lookup(
+        self,
+        function: Callable[..., Awaitable[Any]],
+        on: str | list[str],
+        into: Shape | None = None,
+        *,
+        cache: Duration,
+        how: How = "inner",
+        returns: Shape | None = None,
+        **options: Any,
+    ) -> Mapped[Any]:
+        """Enriches each row by an ``async def`` function of the columns ``on``, such as
+        ``async def quote(symbol: str, ctx: AsyncContext) -> Quote | None``. Its answer is one row, or None: then the
+        row is dropped or, with ``how="left"``, in the result with null in the columns of the answer. With ``"semi"`` or
+        ``"anti"`` the result has only the rows with or without an answer.
+
+        ``cache``: a duration for which an answer holds, None included. Rows with equal keys go to the same task, so
+        that each key is asked for once in that time. Null is never asked for, and has no answer. Answers are logged: a
+        replay asks for none. ``into`` as for ``join``, with the answer on the right; ``returns``: the shape of the
+        answer, if the function is not annotated with it. For options see AskingOptions, for failures ``catch``.
+        """
+        with located("lookup") as site:
+            return Mapped(with_answers(self._output, function, on, into, cache, how, returns, options, site))
+
+    @overload
     def window(self, window: Counted) -> CountedStream[R]: ...
     @overload
     def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
@@ -381,7 +431,7 @@ class Mapped(Stream[R]):
         no longer stop the job."""
         with located("catch"):
             work = self._output.node.work
-            if not isinstance(work, CallPerRow):
+            if not isinstance(work, CallPerRow | LookUpRows):
                 raise GraphError(f"{self._output.node.verb} has nothing to catch")
             rows = self._output.changed(work=replace(work, catch=True))
             return Stream(rows), Stream(rows.sibling(1))

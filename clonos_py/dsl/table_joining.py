@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of
-from clonos_py.dsl.joining import Keys, join_type, joined_columns, key_pairs
+from clonos_py.dsl.joining import Keys, join_type, result_columns, key_pairs
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.tables import WEIGHT_COLUMN, weighted_schema
@@ -24,7 +24,7 @@ def joined_tables(
     """Adds the join."""
     kind = join_type(how)
     pairs = key_pairs(on, left.schema, right.schema)
-    schema, columns = joined_columns(left.schema, right.schema, pairs, into, {}, kind)
+    schema, columns = result_columns(left.schema, right.schema, pairs, into, {}, kind)
     joined = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     sides = left.identified(), right.identified()
     single = _single(sides, joined)

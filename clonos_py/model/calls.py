@@ -17,6 +17,17 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class LookUpOptions:
+    """How a lookup asks, and for how long it keeps an answer. ``waiting``: of questions, and of results. ``retries``:
+    further tries of a question after a ServiceError. ``rate``: the calls per second of a task at most."""
+
+    waiting: Waiting
+    cache_us: int
+    retries: int = 0
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
 class ServiceCall:
     """Call ``number`` of operator number ``operator``: ``question`` to the service named ``service``."""
 

@@ -225,6 +225,11 @@ def split_optional(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
+def column_type(annotation: Any) -> pa.DataType | None:
+    """The type of a column with this annotation; None if there is none."""
+    return _arrow_type(split_optional(annotation)[0], ())
+
+
 def _arrow_type(annotation: Any, around: tuple[type[Record], ...]) -> pa.DataType | None:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:

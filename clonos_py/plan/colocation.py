@@ -16,6 +16,7 @@ from clonos_py.plan.logical import (
     DistinctRows,
     FilterRows,
     JoinDeltas,
+    LookUpRows,
     Node,
     ProjectColumns,
     ShowChanges,
@@ -29,7 +30,7 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
     match node.work:
         case _ if isinstance(node.work, JOINING | JoinDeltas):
             return _joined(node.work)
-        case DistinctRows(keys=keys):
+        case DistinctRows(keys=keys) | LookUpRows(keys=keys):
             return _known([keys] if set(keys) <= set(node.schemas[0].names) else [])
         case FilterRows() | ShowChanges() if not node.inputs[0].port:
             return before[node.inputs[0].node]

@@ -46,6 +46,7 @@ from clonos_py.plan.logical import (
     JoinHistory,
     JoinVersions,
     JoinWindows,
+    LookUpRows,
     LoopHead,
     Node,
     ProjectColumns,
@@ -197,6 +198,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             )  # fmt: skip
         case ShowChanges(keys, kind):
             return partial(TableChanges, keys, node.schemas[0], kind)
+        case LookUpRows() as work:
+            return _lookup_factory(node, work)
         case RunProcess() as work:
             return _process_factory(work)
     raise GraphError(f"{node.verb} is no operator")
@@ -215,6 +218,15 @@ def _row_factory(node: Node, work: CallPerRow) -> Factory:
     from clonos_py.operators.rows import MapRows
 
     return partial(MapRows, function, row, schema, work.kind, work.wants_ctx, on_error)
+
+
+def _lookup_factory(node: Node, work: LookUpRows) -> Factory:
+    from clonos_py.operators.lookup import LookUp
+
+    return partial(
+        LookUp, work.keys, work.function, work.wants_ctx, work.answers, work.columns, node.schemas[0], work.options,
+        work.how, "catch" if work.catch else "fail",
+    )  # fmt: skip
 
 
 def _window_factory(node: Node, work: AggregateWindows) -> Factory:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from clonos_py.columns.frames import TabularKind
 from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.model.aggregates import Aggregate
-from clonos_py.model.calls import Waiting
+from clonos_py.model.calls import LookUpOptions, Waiting
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.joins import Bounds, JoinColumns, JoinType
@@ -283,6 +283,21 @@ class EnrichRows:
 
 
 @dataclass(frozen=True)
+class LookUpRows:
+    """A join with the answers of an asynchronous function of the keys. ``answers``: its columns. ``columns``: output
+    name, side (1 for the answer), name there. Port 1: dead letters, if ``catch``."""
+
+    keys: tuple[str, ...]
+    function: Callable[..., Any]
+    wants_ctx: bool
+    answers: pa.Schema
+    columns: JoinColumns
+    options: LookUpOptions
+    how: JoinType = JoinType.INNER
+    catch: bool = False
+
+
+@dataclass(frozen=True)
 class RunProcess:
     """One port for each of ``outputs``, and one after them for dead letters, if ``catch``. ``process``: a class, or an
     object of one. ``inputs``: one or two."""
@@ -307,13 +322,14 @@ class RunProcess:
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch
     | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted | AggregateTable | TopTable | TopWindows
-    | TopCounted | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinDeltas | ShowChanges | RunProcess
+    | TopCounted | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinDeltas | ShowChanges | LookUpRows
+    | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
 AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable
 GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
 """Work that emits frames independently of how its input was cut."""
-STATEFUL = GROUPING | DistinctRows | JOINING | JoinDeltas | RunProcess
+STATEFUL = GROUPING | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess
 """Work that keeps state by key. Sources and sinks keep state, too, but are named after what they connect to."""
 
 
@@ -352,7 +368,7 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case DistinctRows():
+            case DistinctRows() | LookUpRows():
                 return self.work.keys
             case _ if isinstance(self.work, GROUPING):
                 return self.work.keys

@@ -29,6 +29,7 @@ from clonos_py.plan.logical import (
     JoinVersions,
     JoinWindows,
     LogicalGraph,
+    LookUpRows,
     LoopHead,
     Node,
     Port,
@@ -139,7 +140,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             return _named(*(work.right_keys if side else work.left_keys), *work.sides[side], work.weight, *taken)
         case ShowChanges() as work:
             return _named(*work.keys, WEIGHT_COLUMN, *(passed - _named(work.kind)))
-        case EnrichRows(keys=keys, columns=columns):
+        case EnrichRows(keys=keys, columns=columns) | LookUpRows(keys=keys, columns=columns):
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(inputs=inputs):
             given = inputs[side]
@@ -182,9 +183,10 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             kept_columns = tuple(column for column in join.columns if column[0] in names)
             schema = _narrowed(node.schemas[0], names | {weight})
             return replace(node, work=replace(join, columns=kept_columns), schemas=(schema,))
-        case JoinWindows() | JoinHistory() | JoinVersions() | JoinDeltas() | EnrichRows() as join:
+        case JoinWindows() | JoinHistory() | JoinVersions() | JoinDeltas() | EnrichRows() | LookUpRows() as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)
-            return replace(node, work=replace(join, columns=kept_columns), schemas=(_narrowed(node.schemas[0], names),))
+            schemas = (_narrowed(node.schemas[0], names), *node.schemas[1:])
+            return replace(node, work=replace(join, columns=kept_columns), schemas=schemas)
         case AssignEventTimes() | FilterRows() | CallPerRow(kind="filter"):
             port = node.inputs[0]
             return replace(node, schemas=(before[port.node].schemas[port.port], *node.schemas[1:]))

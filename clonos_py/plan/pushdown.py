@@ -24,6 +24,7 @@ from clonos_py.plan.logical import (
     JoinVersions,
     JoinWindows,
     LogicalGraph,
+    LookUpRows,
     Node,
     Port,
     ProjectColumns,
@@ -76,7 +77,8 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
             # where rows without a match are in the result, a filter on the other side would make more of them
             sources = {name: (side, column) for name, side, column in work.columns if not work.how.nullable[side]}
             return _split(graph, node, target, sources)
-        case JoinVersions(columns=columns):  # a filter on the right side would change which version is the newest
+        # a filter on the right side would change which version is the newest, and answers are not there before
+        case JoinVersions(columns=columns) | LookUpRows(columns=columns):
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns if not side})
     return None
 

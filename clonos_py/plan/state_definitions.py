@@ -44,6 +44,7 @@ from clonos_py.plan.logical import (
     JoinVersions,
     JoinWindows,
     LogicalGraph,
+    LookUpRows,
     Node,
     Port,
     ProjectColumns,
@@ -131,6 +132,8 @@ def state_definition(
             return defined(
                 _joined(work, keys) | {"within": None if work.oldest_us is None else seconds_text(work.oldest_us)}
             )
+        case LookUpRows():
+            return defined({"keys": keys(work.keys)})
         case JoinDeltas():
             left, right = map(_names, work.sides)
             facts = {"keys": keys(work.left_keys), "keys of the left table": left, "keys of the right table": right}
@@ -151,7 +154,7 @@ def state_definition(
 def _offered(node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph) -> dict[str, set[str]]:
     """By table of whole rows: the columns of these rows, as the user wrote them."""
     origin = written.by_id.get(node.id)
-    if origin is None or isinstance(node.work, AGGREGATING | DistinctRows | WriteSink):
+    if origin is None or isinstance(node.work, AGGREGATING | DistinctRows | LookUpRows | WriteSink):
         return {}
     return {
         table: {name for name in written.schema(port).names if not is_hidden(name)}

@@ -123,6 +123,18 @@ def test_quotes_come_in_the_order_of_their_orders_whichever_is_answered_first(tm
     assert len(read_results(f"{out}-failed")) == len(rows("bids.jsonl")) - len(bids) > 0
 
 
+def test_each_currency_has_one_rate_although_the_server_never_answers_twice_alike(tmp_path: Path, rates: str) -> None:
+    out = tmp_path / "rates"
+    run("cached_rates", "--rates", rates, "--out", str(out))
+    used: dict[str, set[float | None]] = {}
+    for bid, row in zip(rows("bids.jsonl"), read_results(str(out)), strict=True):
+        assert row["auction"] == bid["auction"]
+        rate = None if row["usd"] is None else round(row["usd"] / float(row["price"]), 5)
+        used.setdefault(bid["currency"], set()).add(rate)
+    assert {len(found) for found in used.values()} == {1}
+    assert {currency for currency, found in used.items() if found != {None}} == set(BASE_RATES)
+
+
 def test_fraud_is_found_under_any_failures() -> None:
     def txn(account: int, cents: int, offset: str) -> fraud.Txn:
         return fraud.Txn(account, cents, at(offset))

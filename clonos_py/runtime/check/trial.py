@@ -28,7 +28,17 @@ from clonos_py.model.places import blamed, located
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.failures import shortened
 from clonos_py.plan.factories import operator_plan
-from clonos_py.plan.logical import CallPerRow, LogicalGraph, Node, ReadSource, RunProcess, Spread, Unite, WriteSink
+from clonos_py.plan.logical import (
+    CallPerRow,
+    LogicalGraph,
+    LookUpRows,
+    Node,
+    ReadSource,
+    RunProcess,
+    Spread,
+    Unite,
+    WriteSink,
+)
 from clonos_py.runtime.callers import http_client
 from clonos_py.runtime.check.call_monitor import CallMonitor, expose_numpy
 from clonos_py.runtime.check.context import NOT_CALLED, CheckedContext
@@ -186,7 +196,7 @@ class _Trials:
 
     def _begun(self, node: Node, inputs: list[pa.RecordBatch]) -> OperatorTrial:
         rows_in = sum(rows.num_rows for rows in inputs)
-        caught = isinstance(node.work, CallPerRow | RunProcess) and node.work.catch
+        caught = isinstance(node.work, CallPerRow | LookUpRows | RunProcess) and node.work.catch
         return OperatorTrial(node.name, node.where, [], rows_in=rows_in, caught=caught, made_up=self._has_made_up(node))
 
     def _has_made_up(self, node: Node) -> bool:
@@ -237,7 +247,7 @@ def _settle(operator: Operator, ctx: CheckedContext, timers: bool) -> None:
 
 def _catching(node: Node) -> Node:
     """The node with ``catch`` set, so that rows that fail do not end the trial."""
-    if isinstance(node.work, CallPerRow | RunProcess):
+    if isinstance(node.work, CallPerRow | LookUpRows | RunProcess):
         return replace(node, work=replace(node.work, catch=True))
     return node
 

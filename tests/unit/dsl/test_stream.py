@@ -200,7 +200,7 @@ def test_async_functions_have_a_concurrency_an_order_and_a_timeout() -> None:
         (lambda s: s.filter(col(7) > 1), "col(7): it takes the name of a column; a plain value is lit(7)"),  # type: ignore[arg-type]
         (lambda s: s.select(x=when(col("price") > 1).then(1)), "when(...) lacks its end: write .otherwise(...)"),
         (lambda s: s.select(x=when("note").then(1).otherwise(2)), "the condition 'note' is string, not bool"),  # type: ignore[arg-type]
-        (lambda s: s.map_batches(waits, returns=Named), "`async def` is for map, flat_map and filter"),
+        (lambda s: s.map_batches(waits, returns=Named), "`async def` is for map, flat_map, filter and lookup"),
         (lambda s: s.map(label, concurrency=5), "concurrency= is for `async def` functions, and label is not one"),
         (lambda s: s.filter(col("price") > 1, ordered=False), "ordered= is for `async def` functions"),
         (lambda s: s.map(waits, concurrency=0), "concurrency=0: it must be a number of rows from 1 to 1,000"),
