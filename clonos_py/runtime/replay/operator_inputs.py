@@ -10,7 +10,7 @@ import pyarrow as pa
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
 from clonos_py.model.record import Record, record_type
-from clonos_py.plan.logical import CallPerBatch, CallPerRow, LogicalGraph, Node, RunProcess
+from clonos_py.plan.logical import CallPerBatch, CallPerRow, LogicalGraph, LookUpRows, Node, RunProcess
 
 ADDED = frozenset({"combine", "drop late", "narrow"})
 """The verbs of operators that the planner adds."""
@@ -27,7 +27,7 @@ class Planned(NamedTuple):
     @property
     def calls_user(self) -> bool:
         """Whether a user's function gets its rows."""
-        return self.node is not None and isinstance(self.node.work, CallPerRow | CallPerBatch | RunProcess)
+        return self.node is not None and isinstance(self.node.work, CallPerRow | CallPerBatch | LookUpRows | RunProcess)
 
     def keys(self, side: int) -> tuple[str, ...]:
         """The columns of its key in the rows of a side; empty if it has none."""
