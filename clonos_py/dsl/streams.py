@@ -37,10 +37,11 @@ from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
 from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.resources import resources_of
-from clonos_py.dsl.shapes import listed, same_columns
+from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.table_joining import joined_tables
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.dsl.timing import window_bounds
+from clonos_py.dsl.unions import united
 from clonos_py.dsl.waiting import WaitingOptions
 from clonos_py.model.aggregates import ORDERED
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
@@ -57,7 +58,6 @@ from clonos_py.plan.logical import (
     LookUpRows,
     RunProcess,
     Spread,
-    Unite,
     WriteSink,
 )
 
@@ -248,21 +248,17 @@ class Stream(Helpful, Generic[R]):
         with located("rebalance") as site:
             return Stream(self._output.same_rows("rebalance", Spread(), site))
 
-    def union(self, *others: Stream[R]) -> Stream[R]:
-        """Merges the rows of several streams with the same columns."""
+    @overload
+    def union(self, *others: Stream[R]) -> Stream[R]: ...
+    @overload
+    def union(self, *others: Stream[Any], by_name: bool) -> Stream[Any]: ...
+    def union(self, *others: Stream[Any], by_name: bool = False) -> Stream[Any]:
+        """Merges the rows of several streams with the same columns. With ``by_name`` their columns may be in another
+        order, and one may lack columns of another: these are null in its rows."""
         with located("union") as site:
             for other in others:
                 self._check_partner(other)
-                different = same_columns(self.schema, other.schema)
-                if different:
-                    raise GraphError(f"the streams differ: {different}; select() brings them into line")
-            every = tuple(stream._output for stream in (self, *others))
-            if len({rows.port for rows in every}) < len(every):
-                raise GraphError("a stream cannot be united with itself: every row would count twice")
-            rows, time = self._output, self._output.time
-            times = (time if all(other.time == time for other in every) else None,)
-            records = (rows.record,)
-            return Stream(rows.followed("union", Unite(), (self.schema,), site, records, times, others=every[1:]))
+            return Stream(united([self._output, *(other._output for other in others)], by_name, site))
 
     def iterate(self, step: Callable[[Stream[R]], tuple[Stream[R], T]]) -> T:
         """A loop. ``step`` takes a stream: the rows of this stream and those that the step sends back. It returns two

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of
-from clonos_py.dsl.joining import Keys, join_type, result_columns, key_pairs
+from clonos_py.dsl.joining import Keys, join_type, key_pairs, result_columns
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.tables import WEIGHT_COLUMN, weighted_schema

@@ -272,6 +272,8 @@ class Cast(ExpressionNode):
         bound = self.argument.bind(schema)
         try:
             if isinstance(self.argument, Literal):
+                if self.argument.value is None:
+                    return self.argument.bind_as(pa.scalar(None, self.target))
                 return self.argument.bind_as(kernels.as_type(natural(self.argument.value), self.target))
             return kernels.bind_cast(bound, self.target)
         except pa.ArrowException as error:
