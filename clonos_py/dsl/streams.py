@@ -25,6 +25,7 @@ from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.duplicates import without_duplicates
 from clonos_py.dsl.elsewhere import Helpful, shown
+from clonos_py.dsl.exploding import exploded
 from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.joining import How, Keys, Within, enriched, joined
@@ -212,6 +213,12 @@ class Stream(Helpful, Generic[R]):
         C stream interface. The result must not depend on how rows are cut into batches."""
         with located("map_batches") as site:
             return Stream(called_per_batch(self._output, function, returns, site))
+
+    def explode(self, column: str, *, keep_empty: bool = False) -> Stream[Any]:
+        """A row for each element of the lists in a column: it has the element there, and the values of the row in all
+        other columns. A row whose list is empty or null is left out; with ``keep_empty`` it remains, with null."""
+        with located("explode") as site:
+            return Stream(exploded(self._output, column, keep_empty, site))
 
     def key_by(self, *columns: str | Expr, **named: object) -> KeyedStream[R]:
         """Partitions rows by key: columns, named expressions, ``name=expression``. A computed key becomes a column."""

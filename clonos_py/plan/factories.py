@@ -41,6 +41,7 @@ from clonos_py.plan.logical import (
     CallPerRow,
     DistinctRows,
     EnrichRows,
+    ExplodeRows,
     FilterRows,
     JoinDeltas,
     JoinHistory,
@@ -145,6 +146,10 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
                 Enrich, side, work.definition.schemas[0], work.keys, work.side_keys, work.columns, node.schemas[0],
                 work.how,
             )  # fmt: skip
+        case ExplodeRows(column, keep_empty):
+            from clonos_py.operators.explosion import Explode
+
+            return partial(Explode, column, node.schemas[0], keep_empty)
         case CallPerRow() as work:
             return _row_factory(node, work)
         case CallPerBatch(function, wants_ctx, kind):

@@ -32,6 +32,7 @@ from clonos_py.plan.logical import (
     AssignEventTimes,
     CallPerRow,
     EnrichRows,
+    ExplodeRows,
     FilterRows,
     JoinHistory,
     JoinVersions,
@@ -118,7 +119,9 @@ def _carrying(graph: LogicalGraph, port: Port) -> set[Port] | None:
             return {port} if time.columns[port.port] is not None else None
         case AssignEventTimes():
             return {port}
-        case FilterRows() | ProjectColumns() | EnrichRows() | CallPerRow(waiting=None) if port.port == 0:
+        case FilterRows() | ProjectColumns() | ExplodeRows() | EnrichRows() | CallPerRow(waiting=None) if (
+            port.port == 0
+        ):
             found = [_carrying(graph, feed.port) for feed in feeds(graph, node.inputs[0], node.reads[0])]
             if None in found:
                 return None

@@ -74,6 +74,14 @@ class ProjectColumns:
 
 
 @dataclass(frozen=True)
+class ExplodeRows:
+    """A row for each element of the lists in a column. ``keep_empty``: one with null for none."""
+
+    column: str
+    keep_empty: bool = False
+
+
+@dataclass(frozen=True)
 class CallPerRow:
     """A Python function of one row. ``row_type``: the class that it gets, and so its projection; None: all columns."""
 
@@ -320,10 +328,10 @@ class RunProcess:
 
 
 Work = (
-    ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch
-    | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted | AggregateTable | TopTable | TopWindows
-    | TopCounted | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinDeltas | ShowChanges | LookUpRows
-    | RunProcess
+    ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
+    | CallPerRow | CallPerBatch | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted
+    | AggregateTable | TopTable | TopWindows | TopCounted | DistinctRows | JoinWindows | JoinHistory
+    | JoinVersions | JoinDeltas | ShowChanges | LookUpRows | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
 AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable

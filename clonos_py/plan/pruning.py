@@ -23,6 +23,7 @@ from clonos_py.plan.logical import (
     CallPerRow,
     DistinctRows,
     EnrichRows,
+    ExplodeRows,
     FilterRows,
     JoinDeltas,
     JoinHistory,
@@ -104,6 +105,8 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
     match node.work:
         case AssignEventTimes(column=column):
             return passed | {column}
+        case ExplodeRows(column=column):
+            return passed | {column}
         case FilterRows(predicate=predicate):
             return passed | predicate.inputs()
         case ProjectColumns(columns=columns):
@@ -177,7 +180,7 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case TopTable() | TopWindows() | TopCounted() | DistinctRows() | ShowChanges():
+        case TopTable() | TopWindows() | TopCounted() | DistinctRows() | ExplodeRows() | ShowChanges():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case JoinDeltas(mode="deltas", weight=weight) as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)
