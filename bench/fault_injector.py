@@ -18,9 +18,9 @@ from typing import Any
 from clonos_py.bench.clock_shim import ClockSteps
 from clonos_py.bench.kafka.brokers import Brokers
 from clonos_py.bench.standstills import Standstill, TaskEvent
+from clonos_py.model.ids import DEFAULT_NAMESPACE
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 
 _ANSWER_S = 20.0
 """How long to wait for an answer of the coordinator: one that has been replaced may never answer."""

@@ -10,7 +10,8 @@ import click
 
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.model.errors import ClusterError
-from clonos_py.settings.definitions import DEFAULT, DEFAULT_NAMESPACE, Settings
+from clonos_py.model.ids import DEFAULT_NAMESPACE
+from clonos_py.settings.definitions import DEFAULT, Settings
 
 if TYPE_CHECKING:  # help answers before these are imported
     from clonos_py.runtime.ray.cluster import Cluster, JobName

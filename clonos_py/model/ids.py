@@ -6,6 +6,9 @@ from typing import NamedTuple, NewType
 
 import xxhash
 
+DEFAULT_NAMESPACE = "clonos"
+"""The namespace of jobs on a Ray cluster, unless another one is set."""
+
 LogId = NewType("LogId", int)
 """Names the log of a task in all plans that have the task, whatever other vertices and tasks they have. 32 bits."""
 

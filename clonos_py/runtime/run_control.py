@@ -21,9 +21,9 @@ from pathlib import Path
 import msgspec
 
 from clonos_py.model.errors import ClusterError
+from clonos_py.model.ids import DEFAULT_NAMESPACE
 from clonos_py.runtime.ray.process_table import cluster_addresses
 from clonos_py.runtime.stop_switch import StopSwitch
-from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 
 _REQUEST = b"stop\n"
 _ANSWER_BYTES_MAX = 1 << 16

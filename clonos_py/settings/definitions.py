@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
+from clonos_py.model.ids import DEFAULT_NAMESPACE
 from clonos_py.model.protocols import ProtocolProperties
 from clonos_py.model.record_limits import RecordLimit
 from clonos_py.model.reports import LogFormat, LogLevel
@@ -47,7 +48,6 @@ T = TypeVar("T")
 
 ENVIRONMENT_PREFIX = "CLONOS_"
 DEFAULT = "default"
-DEFAULT_NAMESPACE = "clonos"
 
 
 class Guarantee(Enum):

@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 from clonos_py.model.errors import ClonosError
+from clonos_py.model.ids import DEFAULT_NAMESPACE as NAMESPACE
 from clonos_py.runtime.ray.actor_registry import end_processes
 from clonos_py.runtime.ray.asking import answer
 from clonos_py.runtime.ray.cluster import JobName, connected, import_ray
 from clonos_py.runtime.ray.detached import driver_of, orphans, the_driver_of
-from clonos_py.settings.definitions import DEFAULT_NAMESPACE as NAMESPACE
 
 
 def status(job: str) -> dict[str, Any]:

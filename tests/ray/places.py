@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from clonos_py.model.ids import DEFAULT_NAMESPACE
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 from tests.waiting import wait_until
 
 

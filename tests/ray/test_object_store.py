@@ -18,10 +18,9 @@ from clonos_py.model.coordinator_events import (
     RolledBack,
     StorageAwaited,
 )
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import DEFAULT_NAMESPACE, TaskId
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.run import run
-from clonos_py.settings.definitions import DEFAULT_NAMESPACE
 from clonos_py.settings.resolution import resolve
 from tests.outages import Outages
 from tests.ray.counting_job import assert_exactly_once, counting
