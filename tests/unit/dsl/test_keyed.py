@@ -500,7 +500,7 @@ def test_first_last_and_collect_have_the_type_of_their_column() -> None:
         ("notes", "list<item: string not null>", False),
         ("bidders", "list<item: int64 not null>", False),
     ]
-    with pytest.raises(GraphError, match="rows of a table change, and first cannot take a value back"):
+    with pytest.raises(GraphError, match="rows of a table change, and have no order of arrival"):
         keyed().aggregate(n=count()).key_by("n").aggregate(a=col("auction").first())
 
 
