@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import with_keys
-from clonos_py.columns.views import Bools, Ints, concat, fixed
+from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator
-from clonos_py.model.state import OperatorState
+from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import DELTA_WEIGHT, without
 from clonos_py.operators.keyed_chunks import parted
-from clonos_py.operators.pairs import Pairs, matchable, without_match
+from clonos_py.operators.pairs import Pairs, among, matchable, without_match
 from clonos_py.operators.weighted_rows import WeightedRows, summed
 
 _SIDES = ("left", "right")
@@ -100,11 +100,7 @@ class DeltaJoin(Operator):
         }
 
     def snapshot(self) -> OperatorState:
-        states = [rows.snapshot() for rows in self._kept]
-        return OperatorState(
-            {name: chunks for state in states for name, chunks in state.tables.items()},
-            {name: value for state in states for name, value in state.values.items()},
-        )
+        return united(*(rows.snapshot() for rows in self._kept))
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         for rows in self._kept:
@@ -123,7 +119,8 @@ class DeltaJoin(Operator):
             others = self._sides[1 - side]
             positions, numbers = others.find(rows, self._keys[side])
             if len(without_null := self._with_keys(rows, side)) < rows.num_rows:
-                positions, numbers = _among(positions, numbers, without_null, rows.num_rows)
+                kept = among(without_null, rows.num_rows)[positions]
+                positions, numbers = positions[kept], numbers[kept]
             if len(numbers):
                 pairs = weights[positions] * others.weights_of(numbers)
                 results.append(_Results(pairs, lambda part: self._pair(rows, positions[part], numbers[part], side)))
@@ -199,11 +196,3 @@ def _counted(how: JoinType) -> tuple[bool, bool]:
     """By side: whether the number of its rows by key decides which rows of the other side are in the result."""
     left, right = how.unmatched
     return right, left or how is JoinType.SEMI
-
-
-def _among(positions: Ints, numbers: Ints, rows: Ints, count: int) -> tuple[Ints, Ints]:
-    """The pairs whose position is one of ``rows``."""
-    chosen: Bools = np.zeros(count, bool)
-    chosen[rows] = True
-    kept = chosen[positions]
-    return positions[kept], numbers[kept]

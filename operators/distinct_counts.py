@@ -19,7 +19,7 @@ from clonos_py.columns.views import Ints, fixed, take
 from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
-from clonos_py.model.state import GROUP_COLUMN, OperatorState
+from clonos_py.model.state import GROUP_COLUMN, OperatorState, united
 from clonos_py.operators.keyed_rows import KeyedRows
 
 VALUE_COLUMN = hidden("value")
@@ -63,11 +63,7 @@ class DistinctCounts:
         return pa.schema([*kept, *(pa.field(accumulator_name(name, "count"), pa.int64()) for name in counted)])
 
     def snapshot(self) -> OperatorState:
-        states = [seen.snapshot({}) for seen in self._seen.values()]
-        return OperatorState(
-            {name: chunks for state in states for name, chunks in state.tables.items()},
-            {name: value for state in states for name, value in state.values.items()},
-        )
+        return united(*(seen.snapshot({}) for seen in self._seen.values()))
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
         """Restores the tables, which are named after value types."""

@@ -211,8 +211,7 @@ class FootprintLog:
         keys = concat([part.select([*self.keys, GROUP_COLUMN]) for part in parts])
         mark = np.repeat(marks, [part.num_rows for part in parts])
         groups = group([keys.column(key) for key in self.keys], keys.num_rows)
-        last = np.zeros(groups.size, np.int64)
-        last[groups.ids] = np.arange(keys.num_rows)  # of several assignments to one index the last wins
+        last = groups.last()
         decides = mark == mark[last][groups.ids]
         bounds = np.cumsum([0, *(part.num_rows for part in parts)])
         for number, part in enumerate(parts):

@@ -276,9 +276,7 @@ def _last_of_each_key(chunks: Sequence[Chunk]) -> Chunk:
     """Merges chunks: the last entry of each key."""
     rows = concat([chunk.rows for chunk in chunks])
     keys = group([rows.column("key")], rows.num_rows)
-    last = np.zeros(keys.size, np.int64)
-    last[keys.ids] = np.arange(rows.num_rows)  # of several assignments to one index the last wins
-    return Chunk(rows.take(np.sort(last)))
+    return Chunk(rows.take(np.sort(keys.last())))
 
 
 def _keys(chunks: Iterable[Chunk]) -> set[Any]:

@@ -19,7 +19,7 @@ from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.views import Ints, fixed, plain, plain_type, take, valid
 from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.hidden import hidden, is_hidden
-from clonos_py.model.state import OperatorState
+from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import WEIGHT_COLUMN, SortKey
 from clonos_py.operators.folding import fold_rows
 from clonos_py.operators.keyed_chunks import with_groups
@@ -84,11 +84,7 @@ class Retractions:
         return {kept.table: kept.stored_schema(deltas) for kept in self._kept}
 
     def snapshot(self) -> OperatorState:
-        states = [kept.rows.snapshot({}) for kept in self._kept]
-        return OperatorState(
-            {name: chunks for state in states for name, chunks in state.tables.items()},
-            {name: value for state in states for name, value in state.values.items()},
-        )
+        return united(*(kept.rows.snapshot({}) for kept in self._kept))
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
         for kept in self._kept:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import group
@@ -27,8 +26,7 @@ class TableChanges(Operator):
         if rows.num_rows == 0:
             return
         groups = group([rows.column(key) for key in self._keys], rows.num_rows)
-        last = np.empty(groups.size, np.int64)
-        last[groups.ids] = np.arange(rows.num_rows)  # of several assignments to one index the last wins
+        last = groups.last()
         added = fixed(rows.column(WEIGHT_COLUMN)) > 0
         existed, exists = ~added[groups.first], added[last]
         rows = rows.select(self._output.rows.names)

@@ -22,7 +22,7 @@ from clonos_py.columns.ordering import order_by
 from clonos_py.columns.views import Bools, concat, fixed
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
-from clonos_py.model.state import OperatorState
+from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import TableMode
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.arrivals import Arrivals
@@ -153,9 +153,8 @@ class TableAggregate(KeyedParts):
         return self._arrivals.values()
 
     def snapshot(self) -> OperatorState:
-        seen, kept = self._distinct.snapshot(), self._retractions.snapshot()
-        state = self._table.snapshot({**seen.values, **kept.values, **self._arrivals.values()})
-        return OperatorState({**state.tables, **seen.tables, **kept.tables}, state.values)
+        rows = self._table.snapshot(self._arrivals.values())
+        return united(rows, self._distinct.snapshot(), self._retractions.snapshot())
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self.restore_parts(parts, lambda: self._table.restore(parts, self.ctx.groups))

@@ -30,9 +30,7 @@ def last_of_each(rows: pa.RecordBatch, identity: Sequence[str]) -> pa.RecordBatc
     groups = group([rows.column(key) for key in identity], rows.num_rows)
     if groups.size == rows.num_rows:
         return rows
-    last = np.empty(groups.size, np.int64)
-    last[groups.ids] = np.arange(rows.num_rows)  # of several assignments to one index the last wins
-    return rows.take(np.sort(last))
+    return rows.take(np.sort(groups.last()))
 
 
 def _negated(partials: Partials, partial: pa.RecordBatch) -> pa.RecordBatch:

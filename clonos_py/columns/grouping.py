@@ -26,6 +26,12 @@ class Groups(NamedTuple):
     size: int
     first: Ints
 
+    def last(self) -> Ints:
+        """By group, its last row."""
+        found = np.zeros(self.size, np.int64)
+        found[self.ids] = np.arange(len(self.ids))  # of several assignments to one index the last wins
+        return found
+
 
 def group(columns: Sequence[Column | Ints], rows: int) -> Groups:
     """The groups of rows that are equal in all columns; without columns all rows are one group.

@@ -44,6 +44,14 @@ class OperatorState:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
+def united(*states: OperatorState) -> OperatorState:
+    """The state of an operator of several parts, which name their tables and values differently."""
+    return OperatorState(
+        {name: chunks for state in states for name, chunks in state.tables.items()},
+        {name: value for state in states for name, value in state.values.items()},
+    )
+
+
 class StateSize(msgspec.Struct, frozen=True, array_like=True):
     """The size of an operator's state in a snapshot. Rows that were replaced or deleted after they were stored count
     until the operator compacts its chunks."""
