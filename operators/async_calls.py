@@ -138,8 +138,12 @@ class AsyncCalls(Operator):
         """Calls the function for a row. ``services``: its ``ctx``, if it wants that."""
         raise NotImplementedError
 
-    def _finish(self, row: AsyncRow, result: Any) -> None:
-        """The function has returned. Calls ``_end``, or ``_fail``."""
+    def _read(self, row: AsyncRow, result: Any) -> Any:
+        """What the function has returned, as ``_finished`` takes it. An error is the row's failure."""
+        raise NotImplementedError
+
+    def _finished(self, row: AsyncRow, found: Any) -> None:
+        """The row is done."""
         raise NotImplementedError
 
     def _failed(self, row: AsyncRow, problem: BaseException) -> None:
@@ -221,6 +225,17 @@ class AsyncCalls(Operator):
         if wake_us is None:
             row.note.wake_us = wake_us = self.ctx.time.now() + awaited.question
         self._set_alarm(wake_us, row)
+
+    def _finish(self, row: AsyncRow, result: Any) -> None:
+        try:
+            found = self._read(row, result)
+        except Interrupted:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - what a result raises when it is read is the row's failure
+            self._fail(row, problem)
+            return
+        self._end(row)
+        self._finished(row, found)
 
     def _fail(self, row: AsyncRow, problem: BaseException) -> None:
         assert row.coroutine is not None

@@ -70,16 +70,13 @@ class MapAsyncRows(AsyncCalls):
     def _call(self, row: AsyncRow, services: dict[str, Any]) -> Any:
         return self._fn(row.record, **services)
 
-    def _finish(self, row: AsyncRow, result: Any) -> None:
-        try:
-            chosen = truth_of(result) if self._kind == "filter" else result
-            row.results = list(result or ()) if self._kind == "flat_map" else [chosen]
-        except Interrupted:
-            raise
-        except BaseException as problem:  # noqa: BLE001 - what a result raises when it is read is the row's failure
-            self._fail(row, problem)
-            return
-        self._end(row)
+    def _read(self, row: AsyncRow, result: Any) -> list[Any]:
+        if self._kind == "flat_map":
+            return list(result or ())
+        return [truth_of(result) if self._kind == "filter" else result]
+
+    def _finished(self, row: AsyncRow, found: list[Any]) -> None:
+        row.results = found
         self._done.append(row)
 
     def _failed(self, row: AsyncRow, problem: BaseException) -> None:
@@ -109,7 +106,7 @@ class MapAsyncRows(AsyncCalls):
             batches = self._encoded([result for row in leaving for result in row.results])
         except Interrupted:
             raise
-        except BaseException:  # noqa: BLE001 - see _finish
+        except BaseException:  # noqa: BLE001 - see AsyncCalls._finish
             batches = self._encoded([result for row in leaving if self._fits(row) for result in row.results])
         for batch in batches:
             self.out.emit(batch, RESULTS)
@@ -137,7 +134,7 @@ class MapAsyncRows(AsyncCalls):
             return False
         except Interrupted:
             raise
-        except BaseException as problem:  # noqa: BLE001 - see _finish
+        except BaseException as problem:  # noqa: BLE001 - see AsyncCalls._finish
             self._failures.add(row.batch, row.position, problem, self._fn, row.note.origin)
             return False
         return True

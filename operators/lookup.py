@@ -23,7 +23,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.columns.matching import with_keys
 from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.calls import LookUpOptions
-from clonos_py.model.errors import Interrupted, ServiceError
+from clonos_py.model.errors import ServiceError
 from clonos_py.model.hidden import hidden, is_hidden
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import OperatorContext, Output
@@ -252,23 +252,18 @@ class LookUp(AsyncCalls):
         while limit is not None and (wait_us := row.history.ask(lambda: limit.take(self.ctx.time.now()))):
             await Awaited[None](SLEEP, wait_us)
 
-    def _finish(self, row: AsyncRow, result: Any) -> None:
+    def _read(self, row: AsyncRow, result: Any) -> pa.RecordBatch | None:
         try:
-            answer = None if result is None else answers_of(encode([result], self._declared), self._answers)
+            return None if result is None else answers_of(encode([result], self._declared), self._answers)
         except FieldError as misfit:
-            self._fail(row, misfit_of(misfit, result, "map"))
-            return
-        except Interrupted:
-            raise
-        except BaseException as problem:  # noqa: BLE001 - what a result raises when it is read is the key's failure
-            self._fail(row, problem)
-            return
-        self._end(row)
+            raise misfit_of(misfit, result, "map") from None
+
+    def _finished(self, row: AsyncRow, found: pa.RecordBatch | None) -> None:
         question = row.note.number
         del self._rows[question], self._open[_key_of(row.record)]
-        self._cache.add(row.batch.slice(row.position, 1), answer, self.ctx.time.now())
+        self._cache.add(row.batch.slice(row.position, 1), found, self.ctx.time.now())
         for waiting in self._asking.pop(question):
-            waiting.settle(question, answer)
+            waiting.settle(question, found)
 
     def _failed(self, row: AsyncRow, problem: BaseException) -> None:
         del self._open[_key_of(row.record)]
