@@ -31,7 +31,7 @@ def private_bytes() -> int:
 
 
 class MemoryWatch:
-    """Watches this process in a thread, from its own start until ``stop``; not at all without a limit."""
+    """Watches this process in a thread, from its own start until ``stop``."""
 
     def __init__(
         self,
@@ -39,11 +39,10 @@ class MemoryWatch:
         exceeded: Callable[[MemoryLimitError], None],
         held_bytes: Callable[[], int] = private_bytes,
     ) -> None:
-        """``limit_bytes``: 0 for none. ``exceeded`` is called once, in the thread of the watch."""
+        """``exceeded`` is called once, in the thread of the watch."""
         self._limit_bytes, self._exceeded, self._held_bytes = limit_bytes, exceeded, held_bytes
         self._stopped = threading.Event()
-        if limit_bytes:
-            threading.Thread(target=self._run, name="watch of memory", daemon=True).start()
+        threading.Thread(target=self._run, name="watch of memory", daemon=True).start()
 
     def stop(self) -> None:
         """Ends the watch."""

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clonos_py.connectors.terminal import CarriedLines, print_on
 from clonos_py.model import messages
@@ -27,7 +27,6 @@ from clonos_py.runtime.crash_notes import write_notes_to
 from clonos_py.runtime.function_output import LineOrigin, install
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.leftovers import clear_scratch
-from clonos_py.runtime.memory_limit import MemoryWatch
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.process_log import carry_warnings
 from clonos_py.runtime.ray.cluster import import_ray
@@ -35,6 +34,9 @@ from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime, tune_interpreter
 from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.shipping import unpack
+
+if TYPE_CHECKING:
+    from clonos_py.runtime.memory_limit import MemoryWatch
 
 _PROCESS_THREADS = 8
 """One thread runs ``watch``, two may still run calls of a former coordinator, the others deliver messages."""
@@ -142,9 +144,11 @@ class ProcessActor:
         watch: MemoryWatch | None = None
         try:
             deployment = self._deployment(task.vertex, packed)
-            watch = MemoryWatch(
-                deployment.plan.by_name[task.vertex].resources.memory_bytes, partial(self._end_outgrown, hosted, task)
-            )
+            limit_bytes = deployment.plan.by_name[task.vertex].resources.memory_bytes
+            if limit_bytes:
+                from clonos_py.runtime.memory_limit import MemoryWatch  # most tasks have no limit
+
+                watch = MemoryWatch(limit_bytes, partial(self._end_outgrown, hosted, task))
             if first:
                 self._scratch = hold(deployment.scratch)  # until this process ends
                 write_notes_to(deployment.scratch)
