@@ -108,6 +108,10 @@ class _MadeRows(UpdatingRows):
 
     _used: str | None = None
 
+    def __init__(self, output: OutputPort, keys: tuple[str, ...], shrinks: bool, schema: pa.Schema) -> None:
+        super().__init__(output, keys, shrinks, schema)
+        self._record = output.record
+
     @property
     def name(self) -> str:
         return self.output.node.name
@@ -115,10 +119,6 @@ class _MadeRows(UpdatingRows):
     @property
     def record(self) -> type[Record] | None:
         return self._record
-
-    def __init__(self, output: OutputPort, keys: tuple[str, ...], shrinks: bool, schema: pa.Schema) -> None:
-        super().__init__(output, keys, shrinks, schema)
-        self._record = output.record
 
     def set_name(self, name: str) -> None:
         self.output.draft.name(self.output.port.node, name)

@@ -165,6 +165,7 @@ def _offered(node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph)
 def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> dict[str, dict[str, str]]:
     """By table: the types of the columns by which its rows are keyed. The tables of an operator with two inputs belong
     to these, in their order."""
+    rows = [graph.schema(port) for port in node.inputs]
     match work := node.work:
         case RunProcess():
             of_inputs = [{field.name: _wide(field.type) for field in given.key} for given in work.inputs]
@@ -173,7 +174,6 @@ def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> d
             sides: Sequence[Sequence[str]] = (work.left_keys, work.right_keys)
         case JoinDeltas():
             of_right = [table.startswith("right") for table in tables]
-            rows = [graph.schema(port) for port in node.inputs]
             return {
                 table: _key_types(rows[right], work.right_keys if right else work.left_keys)
                 for table, right in zip(tables, of_right, strict=True)
@@ -182,7 +182,6 @@ def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> d
             return {}
         case _:
             sides = [getattr(work, "keys", ())] * len(tables)
-    rows = [graph.schema(port) for port in node.inputs]
     return {
         table: _key_types(rows[min(side, len(rows) - 1)], names)
         for side, (table, names) in enumerate(zip(tables, sides, strict=False))
