@@ -17,7 +17,7 @@ from clonos_py.model.errors import MemoryLimitError
 from clonos_py.observe.units import memory_text
 
 _CHECK_S = 0.05
-"""Between two looks, which take about ten microseconds each, a process that fills memory takes some tens of MB."""
+"""Between two looks, which take some 15 microseconds each, a process that fills memory takes some tens of MB."""
 _STATM = Path("/proc/self/statm")
 
 
