@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from itertools import chain, repeat
+from pathlib import Path
 
 from clonos_py.model.errors import MemoryLimitError, Remedy
 from clonos_py.runtime.memory_limit import MemoryWatch, private_bytes
 from tests.waiting import WAIT_S_MAX
 
 
-def test_what_a_process_holds_counts_and_a_mapped_file_does_not() -> None:
+def test_what_a_process_holds_counts_and_a_mapped_file_does_not(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * (64 << 20))
     before = private_bytes()
-    held = b"x" * (64 << 20)
+    held = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # an allocator might have it left
+    held.write(b"x" * len(held))
     assert private_bytes() - before > 48 << 20
-    del held
+    held.close()
+    with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert mapped.rfind(b"y") < 0, "every page was read"
+        assert private_bytes() < before + (48 << 20)
     assert 0 < private_bytes() < before + (48 << 20)
 
 
