@@ -5,8 +5,8 @@
 The determinants of a failed task travel with its frames down every path, as far as the sharing depth allows. A path is
 covered if it meets a process that has not failed, has caught up, and lies within the sharing depth all the way. Tasks
 beyond such a holder depend only on determinants that the holder has. A process that the search meets before a holder,
-and that has received anything from there, is an orphan. So is a process that holds a log from there that depends on
-lost determinants: it may be the only holder, and the log would be replayed.
+and that has received anything from there, is an orphan. So is a process that holds a log from there without all the
+determinants that this log depends on: it may be the only holder, and the log would be replayed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
                     continue
                 if index in answer.depends or (index in answer.replayed and not shared):
                     return task
-                if any(plan.logs[log] in before for log in answer.logs_received.get(index, ())):
+                received = answer.logs_received.get(index, ())
+                if log_of_origin not in answer.whole and any(plan.logs[log] in before for log in received):
                     return task
                 if answer.has_own_log:
                     continue  # tasks beyond it depend on no more than its log does, which is checked by itself

@@ -235,8 +235,8 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     ends: dict[LogId, int] = {}
     """By log of a task upstream of a failed one: the offset at which the held part ends."""
     whole: list[LogId] = []
-    """Logs of tasks upstream of a failed one of which it holds everything that the failed task's log depends
-    on, as far as it holds that log."""
+    """Logs of tasks upstream of a failed one of which it holds everything that the logs of other tasks depend on, as
+    far as it holds these."""
     needs: dict[LogId, int] = {}
     """The ``needs`` of Replay; void once the log is used up, or a checkpoint that it has taken is complete."""
     own: LogId | None = None

@@ -61,7 +61,8 @@ def orphans_by_definition(
     """The failed tasks with an event e that is not stable and of which Depend(e) has survivors and Log(e) none
     (Clonos, equations 1 to 3). Unobserved events may have happened: e may have gone down any single path, as far as
     its surviving receivers report that they have received something from there, or hold a log from there that depends
-    on it. A replacement that was given a log to replay reports how much of which logs it depends on."""
+    on it, and not what this log depends on. A replacement that was given a log to replay reports how much of which logs
+    it depends on."""
     return {
         origin
         for origin in failed
@@ -101,7 +102,7 @@ def _lost_on(
             continue
         index = plan.inputs[receiver].index(channel)
         knows = _knows(plan, channel, origin, answer, within)
-        held = {plan.logs[held] for held in answer.logs_received.get(index, [])}
+        held = {plan.logs[held] for held in answer.logs_received.get(index, []) if origin.log_id not in answer.whole}
         took = index in answer.depends or not held.isdisjoint(uncertain) or (index in answer.replayed and not within)
         may_have_passed_on = not answer.has_own_log
         if took:

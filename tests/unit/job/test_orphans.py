@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import msgspec
 import pytest
 
 from clonos_py.job.orphans import explanation, orphans
@@ -54,8 +55,9 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
     inputs = range(len(plan.inputs[which]))
     depends = [i for i in inputs if random_.random() < 0.7]
     heard = {i: [log for log in plan.logs if random_.random() < 0.2] for i in inputs}
+    whole = [log for log in plan.logs if random_.random() < 0.2]
     if random_.random() < 0.5:
-        return HeldLogsReport(0, 1, [], [], depends=depends, logs_received=heard)
+        return HeldLogsReport(0, 1, [], [], depends=depends, logs_received=heard, whole=whole)
     incomplete = {i: [log for log in plan.logs if random_.random() < 0.5] for i in inputs}
     has_own_log = random_.random() < 0.7
     replayed = [i for i in inputs if has_own_log and random_.random() < 0.5]
@@ -69,6 +71,7 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
         replayed=replayed,
         incomplete=incomplete,
         has_own_log=has_own_log,
+        whole=whole,
     )
 
 
@@ -106,6 +109,15 @@ def test_a_holder_of_a_log_depends_on_the_lost_log_before_it_although_no_frame_c
     assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], logs_received={0: logs("b")})) == "a", (
         "the log of b will be replayed"
     )
+
+
+def test_a_holder_of_a_log_with_all_that_this_depends_on_is_no_orphan() -> None:
+    """The log of b came to d from a process that did not vouch for that of a, and d holds enough of that nevertheless:
+    with full depth both come together."""
+    plan = graph("ab", "bc", "cd")
+    held = HeldLogsReport(0, 1, [], [], logs_received={0: logs("b")}, incomplete={0: logs("ac")}, has_own_log=False)
+    assert lost(plan, "abc", d=held) == "a"
+    assert lost(plan, "abc", d=msgspec.structs.replace(held, whole=logs("a"))) == ""
 
 
 def test_a_holder_of_a_log_depends_only_on_logs_that_came_down_the_same_path() -> None:
