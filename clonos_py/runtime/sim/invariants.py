@@ -411,6 +411,7 @@ class InvariantChecker:
         """Records a requested process. Another coordinator, or another run, may reuse the number of a process that is
         gone."""
         self._started[number] = task
+        self._dependencies.pop(number, None)
         self._to_begin.discard(number)
         self._has_begun.discard(number)
         self._reused_by.pop(number, None)
