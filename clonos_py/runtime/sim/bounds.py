@@ -29,6 +29,8 @@ from clonos_py.runtime.world.processes import LocalProcess
 
 Partition = tuple[int, int]
 """The number of a source, and the number of one of its partitions."""
+_Waiting = tuple[str, tuple[int, int]]
+"""What waits, and two numbers that tell it from others of its kind."""
 _PINGS_MAX = 8 * 5 + 1
 """Pings are dropped after eight heartbeat timeouts, of at most five heartbeats each."""
 _SILENT_US = 400_000
@@ -37,6 +39,8 @@ _COVERED_US = 200_000
 """The longest time that an acknowledgement may be in transit."""
 _LATE_US = 20_000
 """How late a task of a generated run may be, if its steps are not slow."""
+_OF_THE_TASK = ("rows", "timers")
+"""What only a step of the task can end."""
 LOOK_EVERY = 16
 """The number of actions between two checks of waiting rows, timers and frames."""
 
@@ -68,8 +72,8 @@ class Bounds:
         self._opened_at: dict[tuple[int, int], int] = {}
         """By process and input: the number of the first frame of its connection, or of the next frame to take."""
         self._watermarks: dict[int, int] = {}
-        self._waits: dict[tuple[int, tuple[str, tuple[int, int]]], int] = {}
-        """By process and waiting item: the time of the first look that found it waiting."""
+        self._waits: dict[int, dict[_Waiting, int]] = {}
+        """By process and what waits: the time of the first look that found it waiting."""
         self._limits_us = {
             "rows": linger_us,
             "timers": CountTimers.PAUSE_US,
@@ -154,6 +158,8 @@ class Bounds:
 
     def stepped(self, process: LocalProcess) -> None:
         """The task of ``process`` has taken a step."""
+        if process.number in self._waits:
+            self._drop_ended_waits(process)
         watermark = process.machine.watermark
         if self._watermarks.get(process.number) == watermark:
             return
@@ -170,6 +176,15 @@ class Bounds:
 
     # ---- what waits
 
+    def _drop_ended_waits(self, process: LocalProcess) -> None:
+        """An input that turns idle leaves nothing to cut, and when it turns active and idle again the next look may
+        find the same frame pending: that is another wait."""
+        still = self._waiting(process)
+        waits = self._waits[process.number]
+        self._waits[process.number] = {
+            what: since_us for what, since_us in waits.items() if what[0] not in _OF_THE_TASK or what in still
+        }
+
     def look(self, prompt: Iterable[LocalProcess], now_us: int) -> None:
         """Checks, every ``LOOK_EVERY`` actions, that nothing has waited too long in the processes ``prompt``. Standbys
         are left out: they have no connections and emit nothing. So are tasks that stand still behind the last
@@ -183,15 +198,16 @@ class Bounds:
         covered = {c.connection: c.covered for p in prompt for c in p.link.inputs if c.connection is not None}
         silent = self._silent(prompt)
         for process in prompt:
+            earlier = before.get(process.number, {})
             for what in (*self._waiting(process), *self._retained(process, covered), *self._open(process, silent)):
-                key = process.number, what
-                since_us = self._waits[key] = before.get(key, now_us)
+                since_us = earlier.get(what, now_us)
+                self._waits.setdefault(process.number, {})[what] = since_us
                 limit_us = self._limits_us[what[0]]
                 waited_us = now_us - since_us
                 if waited_us > limit_us + self._late_us:
                     raise Violation(f"{process.task} has {what[0]} that have waited for {waited_us / 1e3:g} ms")
 
-    def _retained(self, process: LocalProcess, covered: Mapping[int, int]) -> Iterator[tuple[str, tuple[int, int]]]:
+    def _retained(self, process: LocalProcess, covered: Mapping[int, int]) -> Iterator[_Waiting]:
         """Frames that no receiver needs any more and that are still retained. ``covered``: by connection, the frame
         below which the receiver's restart point covers all frames."""
         for output in process.link.outputs:
@@ -215,7 +231,7 @@ class Bounds:
         reached = process.machine.progress.partitions
         return all(reached.get(n, (MIN_TIME, False))[0] == self._last_ids[source, n] for source, n in own)
 
-    def _open(self, process: LocalProcess, silent: set[TaskId]) -> Iterator[tuple[str, tuple[int, int]]]:
+    def _open(self, process: LocalProcess, silent: set[TaskId]) -> Iterator[_Waiting]:
         """The windows that are open though all rows before their end have come, and no others are expected."""
         way = self._on_the_way.get(process.task)
         if way is None or not silent.issuperset(way):
@@ -224,7 +240,7 @@ class Bounds:
         if process.machine.watermark < highest:
             yield "windows", (process.machine.watermark, highest)
 
-    def _waiting(self, process: LocalProcess) -> list[tuple[str, tuple[int, int]]]:
+    def _waiting(self, process: LocalProcess) -> list[_Waiting]:
         machine = process.machine
         if not _runs(process):
             return []
