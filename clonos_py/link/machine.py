@@ -123,6 +123,8 @@ class LinkMachine:
         self._recorded, self._logged = plan.recorded, plan.logged(task_id)
         self._feed = StandbyFeed(plan, task_id, self.outputs, self.store, codec, self._causal_outputs, self._recording)
         self._replay: control.Replay | None = None
+        self._complete_at_begin: control.Complete | None = None
+        """A checkpoint that was completed before the task has begun, and that its restart point did not cover."""
         self._epochs = Epochs()
         self._checkpointing = checkpointing(plan, self.outputs, codec)
         self._inflow = Inflow(
@@ -187,6 +189,7 @@ class LinkMachine:
         restore = message.restore
         self._round, self.attempt = message.round, message.attempt
         self._numbering, self._run = message.numbering, message.run
+        self._complete_at_begin = None
         self._held_logs.become(message.attempt)
         self._enter(LinkCause.PROMOTED)
         self._mark(restore.marks)
@@ -292,7 +295,8 @@ class LinkMachine:
         begin = task.Begin(self.attempt, log, aborted, numbering, at_landmark, fed=fed, run=self._run)
         held_back = [] if self._outflow.may_produce else [io.SendToTask(task.MayProduce(False))]
         opened = self._subscribe(self.attempt) if self._in_loop else []
-        return [io.SendToTask(begin), *held_back, *opened, *self._serve()]
+        completed = self._on_complete(self._complete_at_begin) if self._complete_at_begin is not None else []
+        return [io.SendToTask(begin), *held_back, *opened, *self._serve(), *completed]
 
     # ---- connections
 
@@ -463,6 +467,16 @@ class LinkMachine:
     def _on_complete(self, message: control.Complete) -> list[io.Instruction]:
         return [*self._commit(message.checkpoint), *self._truncate(message), *self._outflow.check_pressure()]
 
+    def _on_complete_before_begin(self, message: control.Complete) -> list[io.Instruction]:
+        """The snapshot from which the task restarts has become one to which it never has to go back (E9): what it has
+        prepared is committed when it begins."""
+        self._complete_at_begin = message
+        return []
+
+    def _is_covered(self, message: control.Complete) -> bool:
+        restore = self._restoring.requested
+        return restore is None or restore.fallback is None or message.checkpoint <= restore.fallback.checkpoint
+
     def _commit(self, checkpoint: int) -> list[io.Instruction]:
         if not self._commits:
             return []
@@ -593,7 +607,7 @@ _VOID = _in([TaskState.FAILED], Ignored("the task has failed, and what it still 
 _OF_THE_TASK = _VOID | _in(BEFORE_BEGIN, Impossible("the task has not begun"))
 _CLOSED = "its connection is closed"
 _SUPERSEDED = "another state is requested by now"
-_COVERED = _in(BEFORE_BEGIN, Ignored("the restart point of the process covers at least as much"))
+_COVERED = "the restart point of the process covers at least as much"
 
 LINK_EVENTS: EventTable[LinkMachine, TaskState, list[io.Instruction]] = EventTable(TaskState)
 _on = LINK_EVENTS.on
@@ -608,7 +622,17 @@ _on(
 _on(control.Sever, LinkMachine._on_sever)
 _on(control.TriggerCheckpoint, LinkMachine._on_trigger)
 _on(control.AbortCheckpoint, LinkMachine._on_abort)
-_on(control.Complete, LinkMachine._on_complete, _COVERED)
+_on(
+    control.Complete,
+    LinkMachine._on_complete,
+    {
+        TaskState.STANDBY: Ignored(_COVERED),
+        TaskState.CONNECTING: Unless(LinkMachine._is_covered, _COVERED, LinkMachine._on_complete_before_begin),
+        TaskState.FETCHING_DETERMINANTS: Unless(
+            LinkMachine._is_covered, _COVERED, LinkMachine._on_complete_before_begin
+        ),
+    },
+)
 _on(control.Probe, LinkMachine._on_probe)
 _on(control.EndLoop, LinkMachine._on_end_loop)
 _on(control.Stop, LinkMachine._on_stop)

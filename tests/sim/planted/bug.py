@@ -18,7 +18,8 @@ KILLS = ("kill",)
 @dataclass(frozen=True)
 class Bug:
     """``plant`` makes the engine wrong; ``faults`` bring it to light quickly. ``endless``: jobs do not end with it,
-    which counts as found. With any other bug a job may take longer than it should, which proves nothing."""
+    which counts as found. With any other bug a job may take longer than it should, which proves nothing. ``anywhere``:
+    runs of every kind are drawn, as only a rare one finds it."""
 
     plant: Patch
     faults: tuple[str, ...] = KILLS
@@ -31,9 +32,12 @@ class Bug:
     silent: bool = False
     endless: bool = False
     rescaled: bool = False
+    anywhere: bool = False
 
     @property
     def range(self) -> Range:
+        if self.anywhere:
+            return Range(protocol=None)
         return Range(
             self.faults,
             self.depth,
@@ -63,6 +67,7 @@ class Bugs(dict[str, Bug]):
         silent: bool = False,
         endless: bool = False,
         rescaled: bool = False,
+        anywhere: bool = False,
     ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
             self[plant.__name__] = Bug(
@@ -77,6 +82,7 @@ class Bugs(dict[str, Bug]):
                 silent,
                 endless,
                 rescaled,
+                anywhere,
             )
             return plant
 

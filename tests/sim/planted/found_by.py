@@ -63,6 +63,7 @@ SMALL_OF, SMALLEST = 300, 80
 
 
 FOUND_BY = {
+    "a_checkpoint_that_completes_while_a_replacement_starts_is_forgotten": 6_011_779,
     "a_piece_is_kept_for_one_epoch_too_few": 32,
     "a_piece_is_dropped_when_its_checkpoint_is_aborted": 78,
     "the_log_of_an_attempt_that_was_rolled_back_is_kept": 78,

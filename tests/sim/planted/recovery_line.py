@@ -14,9 +14,10 @@ from clonos_py.checkpoint.line import Positions
 from clonos_py.job.events import Instructions, WriteManifest
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
-from clonos_py.link.machine import LinkMachine
+from clonos_py.link.machine import LINK_EVENTS, LinkMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Complete, Restore
+from clonos_py.model.states import Ignored
 from clonos_py.process.contract import TaskState
 from clonos_py.protocols.parts import recovery_line
 from clonos_py.protocols.parts.independent import IndependentCheckpoints
@@ -56,6 +57,12 @@ def a_replacement_commits_what_the_line_has_not_passed(patch: pytest.MonkeyPatch
 @alone()
 def a_replacement_forgets_what_is_still_to_be_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Epochs, "restored", lambda self, checkpoint, progress, prepared: None)
+
+
+@BUGS.planted(anywhere=True, endless=True)
+def a_checkpoint_that_completes_while_a_replacement_starts_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    for state in (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS):
+        patch.setitem(LINK_EVENTS.row(state), Complete, Ignored("planted"))
 
 
 @alone()

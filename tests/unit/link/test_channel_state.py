@@ -389,11 +389,17 @@ def acknowledging(covered: int) -> io.Acknowledged:
     return io.Acknowledged(TO_DOWN, io.Acknowledgement(0, [], 0, 0, covered, io.SnapshotPosition(0, 0)))
 
 
-def test_a_replacement_that_may_still_go_back_covers_and_commits_as_far_as_its_fallback() -> None:
+def replacement_that_may_go_back() -> tuple[LinkMachine, Restore]:
+    """A promoted process that starts from checkpoint 7 and may have to go back to 3."""
     link = link_machine(replace(three(sharing_depth=0), protocol=UNCOORDINATED), DOWN, 5, PassThrough())
     found = task.TaskProgress([task.InputProgress(8)], [], [0], [0], False, 0, [], [], [], {})
     restore = Restore(7, progress=msgspec.msgpack.encode(found), committables={"down": [b"3", b"7"]}, fallback=FALLBACK)
     link.handle(control.Promote(1, SECOND, restore, [control.Peer(PLAN.inputs[DOWN][0], "middle:1", SECOND)]))
+    return link, restore
+
+
+def test_a_replacement_that_may_still_go_back_covers_and_commits_as_far_as_its_fallback() -> None:
+    link, restore = replacement_that_may_go_back()
     told_ = link.handle(io.Loaded(restore, {}, {}, []))
     assert of(told_, io.Commit) == [io.Commit(3, {"down": [b"3"]})]
     (connect,) = of(told_, io.Connect)
@@ -405,6 +411,26 @@ def test_a_replacement_that_may_still_go_back_covers_and_commits_as_far_as_its_f
 
 
 FALLBACK = control.Fallback(3, {"down": [b"3"]}, [5])
+
+
+@pytest.mark.parametrize("at", ["promoted", "loaded"])
+def test_a_checkpoint_that_completes_before_a_replacement_begins_is_committed_when_it_begins(at: str) -> None:
+    """The snapshot it starts from has become one to which it never goes back; nobody says so again."""
+    link, restore = replacement_that_may_go_back()
+    told_ = [] if at == "loaded" else link.handle(control.Complete(7))
+    told_ += link.handle(io.Loaded(restore, {}, {}, []))
+    told_ += link.handle(control.Complete(7)) if at == "loaded" else []
+    assert of(told_, io.Commit) == [io.Commit(3, {"down": [b"3"]})]
+    assert of(link.handle(control.Replay(1, [], [], [])), io.Commit) == [io.Commit(7, {"down": [b"3", b"7"]})]
+    assert link.inputs[0].covered == 8
+
+
+def test_a_checkpoint_that_leaves_the_fallback_where_it_is_commits_nothing_at_the_begin() -> None:
+    link, restore = replacement_that_may_go_back()
+    link.handle(control.Complete(3))
+    link.handle(io.Loaded(restore, {}, {}, []))
+    assert of(link.handle(control.Replay(1, [], [], [])), io.Commit) == []
+    assert link.inputs[0].covered == 5
 
 
 def test_a_snapshot_taken_alone_is_stored_although_a_new_coordinator_voids_its_number() -> None:
