@@ -1,4 +1,5 @@
-"""Makes changes of a table from its deltas: of a table whose rows are filtered, computed or joined."""
+"""Makes changes of a table from its deltas: of a table whose rows are filtered, computed or joined. Also merges the
+deltas of a change into one, for a reader that must not find a row missing which another one replaces."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from clonos_py.operators.table_output import TableOutput
 class TableChanges(Operator):
     """Emits one change for each row that a batch of deltas changed, and none for a row that is the same afterwards.
     Keeps no state: the deltas of a row alternate between deleting and inserting. ``keys``: the columns that identify a
-    row. ``schema``: those of the table, then the column ``kind`` if there is one."""
+    row. ``output``: encodes a change."""
 
-    def __init__(self, keys: Sequence[str], schema: pa.Schema, kind: str | None) -> None:
+    def __init__(self, keys: Sequence[str], output: TableOutput) -> None:
         self._keys = tuple(keys)
-        self._output = TableOutput(schema, "changes", kind=kind)
+        self._output = output
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:

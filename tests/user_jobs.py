@@ -1,4 +1,4 @@
-"""Nine jobs that users write, run unchanged while a task is killed, and compared with oracles in every row.
+"""Jobs that users write, run unchanged while a task is killed, and compared with oracles in every row.
 
 Their sources are replaced by ones that take four seconds, so that the kill comes in the middle.
 """
@@ -31,6 +31,7 @@ from examples import (
     features,
     late_payers,
     orders_and_payments,
+    payers,
     scoring,
     sessions,
     sqlite_upserts,
@@ -102,6 +103,20 @@ def debts_of_joined_tables(runtime: str, folder: Path) -> None:
     )
     found = {row["customer"]: (row["orders"], Decimal(row["owed"])) for row in read_results(out)}
     assert found == oracles.debts(oracles.rows("purchases.jsonl"), oracles.rows("payments.jsonl"))
+
+
+def payers_of_known_orders(runtime: str, folder: Path) -> None:
+    out = str(folder)
+    job = paced(payers.job(out=out), {"orders": "purchases.jsonl", "payments": "payments.jsonl"})
+    run_killed(job, runtime, "payers")
+    check_payers(read_results(out))
+
+
+def check_payers(found: list[dict[str, Any]]) -> None:
+    customers = {order["id"]: order["customer"] for order in oracles.rows("purchases.jsonl")}
+    payments = [(payment["order"], payment["amount"]) for payment in oracles.rows("payments.jsonl")]
+    assert Counter((row["order"], str(row["amount"])) for row in found) == Counter(payments)
+    assert all(row["customer"] == customers[row["order"]] for row in found)
 
 
 def best_sellers(runtime: str, folder: Path) -> None:
@@ -177,6 +192,7 @@ USER_JOBS: tuple[Callable[[str, Path], None], ...] = (
     orders_and_payments_with_timeouts,
     orders_beside_their_payments,
     debts_of_joined_tables,
+    payers_of_known_orders,
     best_sellers,
     enrichment_over_http,
     deduplication_with_ttl,

@@ -91,8 +91,13 @@ def enriched(
     schema, columns = result_columns(stream.schema, side_schema, pairs, into, {}, kind)
     work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns, kind)
     record = None if into is None else record_of(into)
-    time = stream.time if stream.time is not None and (stream.time.name, 0, stream.time.name) in columns else None
-    return stream.followed("enrich", work, (schema,), site, (record,), (time,))
+    return stream.followed("enrich", work, (schema,), site, (record,), (carried_time(stream, columns),))
+
+
+def carried_time(stream: OutputPort, columns: JoinColumns) -> EventTimeColumn | None:
+    """The event time of the stream on the left, if the result has it under its name."""
+    time = stream.time
+    return time if time is not None and (time.name, 0, time.name) in columns else None
 
 
 def join_type(how: str) -> JoinType:

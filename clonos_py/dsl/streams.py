@@ -39,7 +39,7 @@ from clonos_py.dsl.projection import condition_of, node_with, projected, replace
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.resources import resources_of
 from clonos_py.dsl.shapes import listed
-from clonos_py.dsl.table_joining import joined_tables
+from clonos_py.dsl.table_joining import joined_tables, joined_with_table
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.unions import united
@@ -292,8 +292,29 @@ class Stream(Helpful, Generic[R]):
     def join(
         self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None, *, how: How = "inner"
     ) -> Stream[Any]: ...
+    @overload
     def join(
-        self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None, *, how: How = "inner"
+        self, other: Table[Any], on: Keys, *, into: type[S], how: How = "inner", load_first: bool = False
+    ) -> Stream[S]: ...
+    @overload
+    def join(
+        self,
+        other: Table[Any],
+        on: Keys,
+        *,
+        into: pa.Schema | None = None,
+        how: How = "inner",
+        load_first: bool = False,
+    ) -> Stream[Any]: ...
+    def join(
+        self,
+        other: Stream[Any] | Table[Any],
+        on: Keys,
+        within: Within | None = None,
+        into: Shape | None = None,
+        *,
+        how: How = "inner",
+        load_first: bool = False,
     ) -> Stream[Any]:
         """Joins rows with equal keys. ``within`` says which pairs match: rows in the same window, rows within a
         distance in event time (``between``), right rows during the lifetime of the left row (``until``), the right row
@@ -306,8 +327,22 @@ class Stream(Helpful, Generic[R]):
         ``how``: the result also has the left, right or all (full) rows without a match, with null in the columns of the
         other side; or only the left rows with a match (semi), once each, or without one (anti). A row without a match
         is emitted when the watermark says that none can come.
+
+        With a ``Table``, and no ``within``, each row is joined at once with the rows that the table has then; ``how``
+        is inner, left, semi or anti. A replay finds the same rows. With ``load_first`` the rows that come first wait
+        until each source of the table has ended or, for the ``idle`` time that it has, been silent.
         """
         with located("join") as site:
+            if isinstance(other, Table):
+                if within is not None:
+                    raise GraphError(
+                        f"within={within!r}: a row is joined with the rows that the table has when it comes, leave it "
+                        "out; for the version at the event time of the row, join the stream that the table is made "
+                        "of, within=as_of()"
+                    )
+                return Stream(joined_with_table(self._output, other._rows, on, into, how, load_first, site))
+            if load_first:
+                raise GraphError("load_first=True: only a table is loaded, such as stream.key_by(...).top(1, by=...)")
             self._check_partner(other)
             return Stream(joined(self._output, other._output, on, within, into, how, site))
 

@@ -1,4 +1,4 @@
-"""``table.join(other, on=..., into=..., how=...)``: the keys, the columns and the work of a join of two tables.
+"""Joins with tables: ``table.join(other, on=..., into=..., how=...)``, and that of a stream with a table.
 
 A row of the result belongs to a row of each table, and to the values by which they are joined. These are its keys,
 without those that follow from the others: where each row of a table has at most one match in the other, the keys of the
@@ -8,12 +8,15 @@ another task gets it: these are two rows, which may change in any order."""
 from __future__ import annotations
 
 from clonos_py.dsl.callsite import CallSite
+from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of
-from clonos_py.dsl.joining import Keys, join_type, key_pairs, result_columns
+from clonos_py.dsl.joining import LOOKS_UP, Keys, carried_time, join_type, key_pairs, result_columns
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
+from clonos_py.model.errors import GraphError
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.tables import WEIGHT_COLUMN, weighted_schema
-from clonos_py.plan.logical import JoinDeltas
+from clonos_py.plan.logical import JoinDeltas, JoinTable
 
 Pairs = list[tuple[str, str]]
 
@@ -34,6 +37,28 @@ def joined_tables(
     output = left.deltas().followed("join", work, (weighted_schema(schema),), site, (record,), others=(right.deltas(),))
     shrinks = left.shrinks or right.shrinks or not _stays(sides, pairs, kind, single)
     return updating_rows(output, keys, shrinks, schema)
+
+
+def joined_with_table(
+    stream: OutputPort, table: UpdatingRows, on: Keys, into: Shape | None, how: str, load_first: bool, site: CallSite
+) -> OutputPort:
+    """Adds the join of each row of a stream with the rows that a table has when it comes. ``load_first``: the rows wait
+    until the sources of the table have ended, or have been idle. Raises GraphError for a join
+    that also gives rows of the table alone."""
+    if stream.draft is not table.output.draft:
+        raise GraphError("the stream and the table belong to different jobs")
+    kind = join_type(how)
+    if kind.unmatched[1]:
+        raise GraphError(f"how={how!r}: a row of a table is looked up for each row of the stream; {LOOKS_UP}")
+    refuse_changes(stream, instead="join the two tables")
+    pairs = key_pairs(on, stream.schema, table.schema)
+    schema, columns = result_columns(stream.schema, table.schema, pairs, into, {}, kind)
+    keys, table_keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+    identity = table.identified()
+    rows = table.upserts(tuple(key for key in table_keys if key not in identity), site)
+    work = JoinTable(keys, table_keys, identity, columns, kind, load_first)
+    record = None if into is None else record_of(into)
+    return stream.followed("join", work, (schema,), site, (record,), (carried_time(stream, columns),), others=(rows,))
 
 
 def _single(sides: tuple[tuple[str, ...], ...], joined: tuple[tuple[str, ...], ...]) -> tuple[bool, bool]:

@@ -21,7 +21,15 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.resources import Resources
 from clonos_py.model.tables import WEIGHT_COLUMN, kind_schema, weighted_schema
-from clonos_py.plan.logical import AggregateTable, FilterRows, JoinDeltas, ProjectColumns, ShowChanges, TopTable
+from clonos_py.plan.logical import (
+    AggregateTable,
+    FilterRows,
+    JoinDeltas,
+    MergeDeltas,
+    ProjectColumns,
+    ShowChanges,
+    TopTable,
+)
 
 _DELTAS = "read by a verb of tables"
 
@@ -68,6 +76,11 @@ class UpdatingRows(ABC):
     def deltas(self, retract_when_changed: tuple[str, ...] | None = None) -> OutputPort:
         """The deltas that another table reads. ``retract_when_changed``: the earlier row need be retracted only if
         these columns change."""
+
+    def upserts(self, moves: tuple[str, ...], site: CallSite) -> OutputPort:
+        """The deltas for a reader in whose state a row replaces the one before, unless one of ``moves`` changes."""
+        keys, rows = self.identified(), self.deltas()
+        return rows.followed("upserts", MergeDeltas(keys, moves), (rows.schema,), site)
 
     def filtered(self, condition: ExpressionNode, site: CallSite) -> UpdatingRows:
         verb = _RowVerb("filter", FilterRows(condition), site, self.record)

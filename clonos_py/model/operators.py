@@ -180,9 +180,12 @@ class Operator:
         """The call with this number, requested with ``ctx.start_call``, is answered."""
 
     def released(self) -> int:
-        """Called after a timer or an answer: returns the watermark that now holds for the rows emitted so far. MIN_TIME
-        if ``on_watermark`` holds nothing back."""
+        """Called after a timer, an answer or ``on_settled``: returns the watermark that now holds for the rows emitted
+        so far. MIN_TIME if ``on_watermark`` holds nothing back."""
         return MIN_TIME
+
+    def on_settled(self, side: int) -> None:
+        """Each source of a side that holds no watermark back has ended, or has been idle once. May be called again."""
 
     def on_end(self) -> None:
         """All inputs have ended: emits the remaining results. Called once, after ``on_watermark(MAX_TIME)``."""

@@ -110,6 +110,8 @@ class Edge:
     """Its rows reach a Python function: frames are as large as it can process soon, up to ``frame_rows``."""
     feedback: bool = False
     """Whether it leads back to the head of a loop (E11)."""
+    untimed: bool = False
+    """Whether its rows are used as they come: its watermark and its idleness do not count for the task."""
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,7 @@ class Link:
     keys: tuple[str, ...]
     schema: pa.Schema
     feedback: bool = False
+    untimed: bool = False
 
 
 @dataclass(frozen=True)
@@ -257,10 +258,8 @@ class DraftVertices:
             partitioning = Partitioning.REBALANCE
         else:
             partitioning = Partitioning.FORWARD
-        schema = source.schema(producer, port)
-        self.links.append(
-            Link(source, producer, port, target, consumer, side, partitioning, keys or (), schema, feedback)
-        )
+        rows = partitioning, keys or (), source.schema(producer, port)
+        self.links.append(Link(source, producer, port, target, consumer, side, *rows, feedback, node.untimed(side)))
 
 
 def _writes_at_once(node: Node) -> bool:
@@ -280,5 +279,5 @@ def edge(link: Link, number: int, names: dict[int, str], frame_rows: int, merge_
     source, target = names[link.source.number], names[link.target.number]
     return Edge(
         number, source, link.producer, link.port, target, link.consumer, link.side, link.partitioning, link.keys,
-        link.schema, frame_rows, merge_rows, adaptive, link.feedback,
+        link.schema, frame_rows, merge_rows, adaptive, link.feedback, link.untimed,
     )  # fmt: skip

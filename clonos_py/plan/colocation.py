@@ -17,6 +17,7 @@ from clonos_py.plan.logical import (
     FilterRows,
     JoinDeltas,
     LookUpRows,
+    MergeDeltas,
     Node,
     ProjectColumns,
     ShowChanges,
@@ -32,7 +33,7 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
             return _joined(node.work)
         case DistinctRows(keys=keys) | LookUpRows(keys=keys):
             return _known([keys] if set(keys) <= set(node.schemas[0].names) else [])
-        case FilterRows() | ShowChanges() if not node.inputs[0].port:
+        case FilterRows() | ShowChanges() | MergeDeltas() if not node.inputs[0].port:
             return before[node.inputs[0].node]
         case ProjectColumns(columns=made) if not node.inputs[0].port:
             names = {origin.column: name for name, origin in made if isinstance(origin, Column)}

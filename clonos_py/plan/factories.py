@@ -25,6 +25,8 @@ from clonos_py.operators.loops import LoopEntry
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
 from clonos_py.operators.stateless import Filter, MapBatches, Project
 from clonos_py.operators.table_changes import TableChanges
+from clonos_py.operators.table_join import TableJoin
+from clonos_py.operators.table_output import TableOutput
 from clonos_py.operators.table_top import TableTop
 from clonos_py.operators.tables import TableAggregate, TableCombine, combined_table_schema
 from clonos_py.operators.top import TopCombine, TopRows
@@ -45,10 +47,12 @@ from clonos_py.plan.logical import (
     FilterRows,
     JoinDeltas,
     JoinHistory,
+    JoinTable,
     JoinVersions,
     JoinWindows,
     LookUpRows,
     LoopHead,
+    MergeDeltas,
     Node,
     ProjectColumns,
     ReadSource,
@@ -195,6 +199,11 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
                 VersionJoin, work.left_keys, work.right_keys, work.left_time, work.right_time, work.columns,
                 node.schemas[0], work.oldest_us, work.how,
             )  # fmt: skip
+        case JoinTable() as work:
+            return partial(
+                TableJoin, work.left_keys, work.right_keys, work.side, work.columns, node.schemas[0], work.how,
+                work.load_first,
+            )  # fmt: skip
         case JoinDeltas() as work:
             left, right = (tuple(name for name in read if name != work.weight) for read in node.reads)
             return partial(
@@ -202,7 +211,9 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
                 work.weight,
             )  # fmt: skip
         case ShowChanges(keys, kind):
-            return partial(TableChanges, keys, node.schemas[0], kind)
+            return partial(TableChanges, keys, TableOutput(node.schemas[0], "changes", kind=kind))
+        case MergeDeltas(keys, moves):
+            return partial(TableChanges, keys, TableOutput(node.schemas[0], "deltas", moves))
         case LookUpRows() as work:
             return _lookup_factory(node, work)
         case RunProcess() as work:

@@ -36,7 +36,8 @@ def held_event_time(graph: LogicalGraph) -> Iterator[str]:
     reached: dict[int, _Reached] = {}
     waiting: dict[tuple[int, int], list[str]] = {}
     for node in graph.nodes:
-        reached[node.id] = found = _reached(node, [reached[port.node] for port in node.inputs])
+        holding = [port for side, port in enumerate(node.inputs) if not node.untimed(side)]
+        reached[node.id] = found = _reached(node, [reached[port.node] for port in holding])
         if _waits(node.work):
             for pair in sorted(found.held):
                 waiting.setdefault(pair, []).append(repr(node.name))

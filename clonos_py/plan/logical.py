@@ -271,12 +271,34 @@ class JoinDeltas:
 
 
 @dataclass(frozen=True)
+class JoinTable:
+    """A join of the rows of a stream with the rows that a table has when they come. The right input has the deltas that
+    ``MergeDeltas`` makes. ``side``: the columns that identify a row of the table."""
+
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    side: tuple[str, ...]
+    columns: JoinColumns
+    how: JoinType = JoinType.INNER
+    load_first: bool = False
+
+
+@dataclass(frozen=True)
 class ShowChanges:
     """Makes changes from the deltas of a table whose rows are identified by ``keys``. ``kind``: the column for the kind
     of a change; None: each row replaces the one before."""
 
     keys: tuple[str, ...]
     kind: str | None = None
+
+
+@dataclass(frozen=True)
+class MergeDeltas:
+    """Leaves out the deltas of a table, whose rows are identified by ``keys``, that delete a row which another one
+    replaces; not if one of ``moves`` changes."""
+
+    keys: tuple[str, ...]
+    moves: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -331,9 +353,9 @@ Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
     | CallPerRow | CallPerBatch | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted
     | AggregateTable | TopTable | TopWindows | TopCounted | DistinctRows | JoinWindows | JoinHistory
-    | JoinVersions | JoinDeltas | ShowChanges | LookUpRows | RunProcess
+    | JoinVersions | JoinTable | JoinDeltas | ShowChanges | MergeDeltas | LookUpRows | RunProcess
 )  # fmt: skip
-JOINING = JoinWindows | JoinHistory | JoinVersions
+JOINING = JoinWindows | JoinHistory | JoinVersions | JoinTable
 AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable
 GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
 """Work that emits frames independently of how its input was cut."""
@@ -390,6 +412,10 @@ class Node:
     @property
     def stateful(self) -> bool:
         return isinstance(self.work, STATEFUL)
+
+    def untimed(self, side: int) -> bool:
+        """Whether rows of a side are used as they come, whatever their time: that side holds no watermark back."""
+        return isinstance(self.work, JoinTable) and side == 1
 
     @property
     def tail(self) -> Port | None:

@@ -27,11 +27,13 @@ from clonos_py.plan.logical import (
     FilterRows,
     JoinDeltas,
     JoinHistory,
+    JoinTable,
     JoinVersions,
     JoinWindows,
     LogicalGraph,
     LookUpRows,
     LoopHead,
+    MergeDeltas,
     Node,
     Port,
     ProjectColumns,
@@ -89,7 +91,7 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
             case _:
                 needs = any(Port(node.id, port) in timed for port in range(len(node.schemas)))
         if needs:
-            timed.update(node.inputs)
+            timed.update(port for side, port in enumerate(node.inputs) if not node.untimed(side))
     return timed
 
 
@@ -141,8 +143,15 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
         case JoinDeltas() as work:
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
             return _named(*(work.right_keys if side else work.left_keys), *work.sides[side], work.weight, *taken)
+        case JoinTable() as work:
+            taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
+            if side == 0:
+                return _named(*work.left_keys, *taken)
+            return _named(*work.right_keys, *work.side, WEIGHT_COLUMN, *taken)
         case ShowChanges() as work:
             return _named(*work.keys, WEIGHT_COLUMN, *(passed - _named(work.kind)))
+        case MergeDeltas() as work:
+            return _named(*work.keys, *work.moves, WEIGHT_COLUMN, *passed)
         case EnrichRows(keys=keys, columns=columns) | LookUpRows(keys=keys, columns=columns):
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(inputs=inputs):
@@ -180,13 +189,15 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case TopTable() | TopWindows() | TopCounted() | DistinctRows() | ExplodeRows() | ShowChanges():
+        case TopTable() | TopWindows() | TopCounted() | DistinctRows() | ExplodeRows() | ShowChanges() | MergeDeltas():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case JoinDeltas(mode="deltas", weight=weight) as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)
             schema = _narrowed(node.schemas[0], names | {weight})
             return replace(node, work=replace(join, columns=kept_columns), schemas=(schema,))
-        case JoinWindows() | JoinHistory() | JoinVersions() | JoinDeltas() | EnrichRows() | LookUpRows() as join:
+        case (
+            JoinWindows() | JoinHistory() | JoinVersions() | JoinTable() | JoinDeltas() | EnrichRows() | LookUpRows()
+        ) as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)
             schemas = (_narrowed(node.schemas[0], names), *node.schemas[1:])
             return replace(node, work=replace(join, columns=kept_columns), schemas=schemas)

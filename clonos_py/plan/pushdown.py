@@ -21,6 +21,7 @@ from clonos_py.plan.logical import (
     FilterRows,
     JoinDeltas,
     JoinHistory,
+    JoinTable,
     JoinVersions,
     JoinWindows,
     LogicalGraph,
@@ -78,7 +79,7 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
             sources = {name: (side, column) for name, side, column in work.columns if not work.how.nullable[side]}
             return _split(graph, node, target, sources)
         # a filter on the right side would change which version is the newest, and answers are not there before
-        case JoinVersions(columns=columns) | LookUpRows(columns=columns):
+        case JoinVersions(columns=columns) | JoinTable(columns=columns) | LookUpRows(columns=columns):
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns if not side})
     return None
 

@@ -41,6 +41,7 @@ from clonos_py.plan.logical import (
     FilterRows,
     JoinDeltas,
     JoinHistory,
+    JoinTable,
     JoinVersions,
     JoinWindows,
     LogicalGraph,
@@ -132,6 +133,9 @@ def state_definition(
             return defined(
                 _joined(work, keys) | {"within": None if work.oldest_us is None else seconds_text(work.oldest_us)}
             )
+        case JoinTable():
+            facts = {"keys": keys(work.left_keys, 0), "right keys": keys(work.right_keys, 1)}
+            return defined(facts | {"keys of the table": _names(work.side)})
         case LookUpRows():
             return defined({"keys": keys(work.keys)})
         case JoinDeltas():
@@ -172,6 +176,8 @@ def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> d
             return {"keys": of_inputs[0], **dict(zip(tables, of_inputs, strict=False))}
         case JoinWindows() | JoinHistory() | JoinVersions():
             sides: Sequence[Sequence[str]] = (work.left_keys, work.right_keys)
+        case JoinTable():
+            return {table: _key_types(rows[1], work.right_keys) for table in tables}
         case JoinDeltas():
             of_right = [table.startswith("right") for table in tables]
             return {

@@ -76,6 +76,8 @@ class InputProgress(msgspec.Struct, array_like=True):
     watermark: int = MIN_TIME
     idle: bool = False
     ended: bool = False
+    settled: bool = False
+    """Whether it has ended, or has been idle."""
 
 
 class TaskProgress(msgspec.Struct):

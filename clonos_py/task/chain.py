@@ -179,6 +179,12 @@ class Chain:
         number, side = self._entries[edge]
         self.push(number, rows, side)
 
+    def settled(self, edge: int) -> None:
+        """Each channel of the side to which this edge leads has ended, or has been idle."""
+        number, side = self._entries[edge]
+        self._guard(self._stages[number], partial(self._stages[number].operator.on_settled, side))
+        self._release(number)
+
     def advance(self, watermark: int) -> None:
         """The task's input (its channels, or its source) is complete up to ``watermark``. A lower one than before
         changes nothing."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
+
+import msgspec
 
 from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.channel.frames import Frame, FrameKind
@@ -26,11 +28,12 @@ class _Channel:
 class Inputs:
     """The input channels of one task, by input index."""
 
-    def __init__(self, merge_rows: Sequence[int], frames_merged: int) -> None:
+    def __init__(self, merge_rows: Sequence[int], frames_merged: int, untimed: Collection[int] = ()) -> None:
         """A task takes at most ``frames_merged`` queued frames together. ``merge_rows``: by channel, the most rows that
-        these may have; 0 takes frames one at a time."""
+        these may have; 0 takes frames one at a time. ``untimed``: the channels whose watermark does not count."""
         self._merge_rows, self._frames_merged = merge_rows, frames_merged
         self._channels = [_Channel() for _ in merge_rows]
+        self._timed = [channel for index, channel in enumerate(self._channels) if index not in untimed]
         self._next = 0
 
     def restore(self, progress: Sequence[InputProgress] | None) -> None:
@@ -40,12 +43,12 @@ class Inputs:
             channel.queue.clear()
             channel.blocked = False
             saved = progress[index] if progress is not None else InputProgress()
-            channel.progress = InputProgress(saved.next_seq, saved.watermark, saved.idle, saved.ended)
+            channel.progress = msgspec.structs.replace(saved)
 
     @property
     def progress(self) -> list[InputProgress]:
         """A copy of each channel's progress."""
-        return [InputProgress(p.next_seq, p.watermark, p.idle, p.ended) for p in (c.progress for c in self._channels)]
+        return [msgspec.structs.replace(channel.progress) for channel in self._channels]
 
     def offer(self, index: int, frame: Frame) -> None:
         """Queues a frame. Raises ProtocolError if it is not the channel's next."""
@@ -60,7 +63,7 @@ class Inputs:
         had already ended at the sender's restart point."""
         channel = self._channels[index]
         channel.queue.clear()
-        channel.progress = InputProgress(next_seq, ended=ended)
+        channel.progress = InputProgress(next_seq, ended=ended, settled=ended or channel.progress.settled)
         channel.restarts += 1
 
     def restarts(self, index: int) -> int:
@@ -136,6 +139,11 @@ class Inputs:
         progress = self._channels[index].progress
         progress.watermark = max(progress.watermark, frame.watermark)
         progress.idle = frame.idle
+        progress.settled = progress.settled or frame.idle or frame.kind is FrameKind.END
+
+    def settled(self, indexes: Iterable[int]) -> bool:
+        """Whether each of these channels has ended, or has been idle."""
+        return all(self._channels[index].progress.settled for index in indexes)
 
     def end(self, index: int) -> bool:
         """Marks the channel as ended. True if all channels have ended."""
@@ -149,14 +157,14 @@ class Inputs:
         all channels: no row is expected, so that none holds back the windows of those that have arrived. The order in
         which channels have become idle does not count. When a channel resumes it may be lower again. MAX_TIME once all
         have ended, MIN_TIME while none is known."""
-        known = [channel.progress for channel in self._channels]
-        if all(progress.ended for progress in known):
+        if all(channel.progress.ended for channel in self._channels):
             return MAX_TIME
+        known = [channel.progress for channel in self._timed]
         active = [progress.watermark for progress in known if not progress.ended and not progress.idle]
         return min(active) if active else max(progress.watermark for progress in known)
 
     @property
     def idle(self) -> bool:
-        """Whether all channels that have not ended are idle."""
-        unfinished = [c.progress for c in self._channels if not c.progress.ended]
+        """Whether all channels that have not ended, and whose watermark counts, are idle."""
+        unfinished = [c.progress for c in self._timed if not c.progress.ended]
         return bool(unfinished) and all(progress.idle for progress in unfinished)

@@ -8,7 +8,7 @@ senders.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from clonos_py.causal.determinants import FrameBatch, InputOrder, LoopEnd
 from clonos_py.channel.frames import FrameKind
@@ -21,8 +21,10 @@ from clonos_py.task.inputs import Inputs
 class LoopInputs(Inputs):
     """The input channels of a loop head. ``feedback``: the indexes of its feedback channels."""
 
-    def __init__(self, merge_rows: Sequence[int], frames_merged: int, feedback: Sequence[int]) -> None:
-        super().__init__(merge_rows, frames_merged)
+    def __init__(
+        self, merge_rows: Sequence[int], frames_merged: int, feedback: Sequence[int], untimed: Collection[int] = ()
+    ) -> None:
+        super().__init__(merge_rows, frames_merged, untimed)
         self._feedback = feedback
         self._entries = [index for index in range(len(merge_rows)) if index not in feedback]
 
@@ -92,6 +94,10 @@ def feedback_inputs(plan: PhysicalPlan, task: TaskId) -> list[int]:
 
 def inputs_of(plan: PhysicalPlan, task: TaskId, frames_merged: int) -> Inputs:
     """Creates the input channels of a task, whether or not it is a loop head."""
-    merge_rows = [plan.edges[channel.edge].merge_rows for channel in plan.inputs[task]]
+    edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
+    merge_rows = [edge.merge_rows for edge in edges]
+    untimed = {index for index, edge in enumerate(edges) if edge.untimed}
     feedback = feedback_inputs(plan, task)
-    return LoopInputs(merge_rows, frames_merged, feedback) if feedback else Inputs(merge_rows, frames_merged)
+    if feedback:
+        return LoopInputs(merge_rows, frames_merged, feedback, untimed)
+    return Inputs(merge_rows, frames_merged, untimed)

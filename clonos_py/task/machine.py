@@ -577,6 +577,8 @@ class TaskMachine:
         for taken in frames:
             self._events += self._metrics.marker(taken.marker_us, channel, taken.seq)
             self._inputs.observe(channel, taken)
+        if self._input_edges[channel].untimed:
+            self._follow_untimed(channel)
         if self._partwise:
             self._partwise.took(Arrival(channel, count), row_count)
         match frame.kind:
@@ -612,6 +614,13 @@ class TaskMachine:
         self._follow_idleness()
         self._chain.advance(self._inputs.watermark)
         self._follow_idleness()
+
+    def _follow_untimed(self, channel: int) -> None:
+        """Tells an operator that the channels of a side without times have settled."""
+        edge = self._input_edges[channel]
+        entry = edge.consumer, edge.side
+        if self._inputs.settled(i for i, e in enumerate(self._input_edges) if (e.consumer, e.side) == entry):
+            self._chain.settled(edge.id)
 
     def _follow_idleness(self) -> None:
         """Updates the idleness of the outputs. A task whose operators hold unfinished rows is not idle."""

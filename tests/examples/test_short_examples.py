@@ -18,7 +18,7 @@ from clonos_py.connectors import read_results
 from clonos_py.testing import check_sink
 from examples import best_sellers, deduplication, features, scoring, sessions, sqlite_upserts
 from tests import oracles
-from tests.user_jobs import check_features, volumes_in
+from tests.user_jobs import check_features, check_payers, volumes_in
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SEEDS = 1
@@ -65,6 +65,10 @@ def test_sessions_count_the_pages_in_time_under_any_failures() -> None:
 def test_debts_are_what_is_not_paid(tmp_path: Path) -> None:
     found = {row["customer"]: (row["orders"], Decimal(row["owed"])) for row in run("debts", tmp_path)}
     assert found == oracles.debts(oracles.rows("purchases.jsonl"), oracles.rows("payments.jsonl"))
+
+
+def test_each_payment_has_the_customer_of_an_order_that_was_known(tmp_path: Path) -> None:
+    check_payers(run("payers", tmp_path))
 
 
 def test_best_sellers_lead_their_categories(tmp_path: Path) -> None:

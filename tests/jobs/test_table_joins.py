@@ -85,6 +85,37 @@ def test_changes_of_a_joined_table_rebuild_it(kind: str, how: How) -> None:
 
 
 @both_parallelisms
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize(("on", "condition"), [("key", "e.key = r.key"), (("id", "others"), "e.id = r.others")])
+def test_rows_of_a_stream_that_wait_for_a_table_equal_duckdb(
+    on: Keys, condition: str, how: How, parallelism: int
+) -> None:
+    """Also by a column that changes, so that rows of the table move."""
+
+    def body(events: Stream[Event]) -> Stream[Any]:
+        rows = events.select("id", "key") if on == "key" else events.select("id")
+        return rows.join(tables(events)[1], on=on, how=how, load_first=True).named("looked-up")
+
+    left, right = ("id, e.key", "others, most") if on == "key" else ("id", "r.key, others, most")
+    columns = left if how in ("semi", "anti") else f"{left}, {right}"
+    expected = by_duckdb(f"SELECT {columns} FROM events e {how} JOIN r ON {condition}")
+    assert expected
+    assert values(ran(body, parallelism)) == expected
+
+
+@both_parallelisms
+def test_each_row_of_a_stream_meets_one_version_of_a_row(parallelism: int) -> None:
+    """Which of them depends on the order of arrival, but each is one of a row that some events have made."""
+
+    def body(events: Stream[Event]) -> Stream[Any]:
+        counted = events.key_by("key").aggregate(so_far=count(), ids=col("id").collect()).named("counted")
+        joined = events.select("id", "key").join(counted, on="key", how="left").named("looked-up")
+        return joined.select("id", fits=coalesce(col("so_far"), 0) == coalesce(col("ids").list_length(), 0))
+
+    assert values(ran(body, parallelism)) == Counter((event.id, True) for event in EVENTS)
+
+
+@both_parallelisms
 def test_a_joined_table_is_filtered_computed_and_aggregated(parallelism: int) -> None:
     """The rows move between groups, and leave and enter the filter."""
 

@@ -31,6 +31,7 @@ from clonos_py.plan.logical import (
     FilterRows,
     JoinDeltas,
     JoinHistory,
+    JoinTable,
     JoinVersions,
     JoinWindows,
     LoopHead,
@@ -177,7 +178,7 @@ def _until(
 def _by_columns(asked: TracedRows) -> OriginRows | None:
     """Of a join."""
     work = asked.node.work if asked.node is not None and asked.verb not in ("combine", "drop late", "narrow") else None
-    if not isinstance(work, JoinWindows | JoinHistory | JoinVersions | JoinDeltas | EnrichRows):
+    if not isinstance(work, JoinWindows | JoinHistory | JoinVersions | JoinTable | JoinDeltas | EnrichRows):
         return None
     rows = asked.emitted.rows.take(asked.rows)
     parts = []

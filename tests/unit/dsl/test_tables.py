@@ -7,7 +7,21 @@ from typing import Any
 
 import pytest
 
-from clonos_py import GraphError, Instant, Job, Money, Record, Table, col, count, forever, session, tumbling, until
+from clonos_py import (
+    GraphError,
+    Instant,
+    Job,
+    Money,
+    Record,
+    Stream,
+    Table,
+    col,
+    count,
+    forever,
+    session,
+    tumbling,
+    until,
+)
 from clonos_py.model.hidden import hidden
 from clonos_py.plan.logical import AggregateTable, TopTable
 from tests.unit.dsl.connectors import Bid, Nowhere, bids
@@ -132,6 +146,27 @@ def pair_of_tables() -> tuple[Table[Any], Table[Any]]:
     return tops, rows.key_by("auction").aggregate(n=count()).named("counts")
 
 
+def _without_within() -> Any:
+    rows = bids()
+    return rows.join(rows.select("auction", other="bidder"), on="auction")  # type: ignore[call-overload]
+
+
+def looked_up(how: Any = "inner", within: Any = None) -> Stream[Any]:
+    """Bids with the number of bids of their auction."""
+    rows = bids(Job("looked-up"))
+    counts = rows.key_by("auction").aggregate(n=count()).named("counts")
+    return rows.join(counts, "auction", within, how=how)  # type: ignore[call-overload, no-any-return]
+
+
+def test_rows_of_a_stream_keep_their_event_time_when_they_are_joined_with_a_table() -> None:
+    stream = looked_up()
+    assert stream.schema.names == [*bids().schema.names, "n"]
+    assert stream._output.time == bids()._output.time
+    assert not stream.schema.field("n").nullable
+    assert looked_up("left").schema.field("n").nullable
+    assert looked_up("semi").schema == bids().schema
+
+
 def joined_tables(on: Any, how: Any = "inner") -> Table[Any]:
     left, right = pair_of_tables()
     return left.join(right, on=on, how=how)
@@ -224,6 +259,14 @@ class Wrong(Record):
         (lambda: highest().filter(col("top") > 1).parallelism(2), "filter runs in the tasks of the table before it"),
         (lambda: highest().join(bids(), on="auction"), "Stream: a table is joined with a table"),  # type: ignore[call-overload]
         (lambda: highest().join(highest(), on="auction"), "the tables belong to different jobs"),
+        (lambda: bids().join(highest(), on="auction"), "the stream and the table belong to different jobs"),
+        (lambda: looked_up(within=forever()), "a row is joined with the rows that the table has when it comes"),
+        (lambda: looked_up("full"), "how='full': a row of a table is looked up for each row of the stream; take how="),
+        (_without_within, "within=None: a match may take tumbling(...)"),
+        (
+            lambda: bids().join(bids(), "auction", forever(), load_first=True),  # type: ignore[call-overload]
+            "load_first=True: only a table is loaded, such as",
+        ),
         (lambda: joined_tables("auction", "outer"), "how='outer': a join is one of"),
         (lambda: joined_tables("top"), "on: no column 'top' on the right"),
         (lambda: joined_tables("auction", "full").changes(), "rows of this table may be deleted"),

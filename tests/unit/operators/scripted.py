@@ -171,6 +171,10 @@ class Instances:
         for operator, ctx, _ in self._running:
             operator.on_rows(rows.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), side)
 
+    def on_settled(self, side: int) -> None:
+        for operator, _, _ in self._running:
+            operator.on_settled(side)
+
     def emitted(self) -> list[dict[str, Any]]:
         """The rows that they have emitted."""
         return [row for _, _, out in self._running for row in out.rows()]

@@ -16,6 +16,7 @@ from clonos_py.model.tables import WEIGHT_COLUMN, kind_schema, weighted_schema
 from clonos_py.operators import keyed_chunks
 from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.operators.table_changes import TableChanges
+from clonos_py.operators.table_output import TableOutput
 from tests.unit.operators.scripted import Instances, compacted_early, opened, schema, stored
 
 SIDES = (
@@ -162,7 +163,7 @@ def test_deltas_may_be_delayed_and_reordered(batches: list[Batch], how: JoinType
 
 @given(BATCHES)
 def test_changes_made_from_deltas_rebuild_the_table(batches: list[Batch]) -> None:
-    operator = TableChanges(("id",), kind_schema(SIDES[0], "change"), "change")
+    operator = TableChanges(("id",), TableOutput(kind_schema(SIDES[0], "change"), "changes", kind="change"))
     _, out = opened(operator)
     tables, found = Tables(), dict[int, Row]()
     for _, changes in batches:
@@ -180,7 +181,7 @@ def test_changes_made_from_deltas_rebuild_the_table(batches: list[Batch]) -> Non
 
 
 def test_changes_without_their_kind_are_the_rows_that_are_new() -> None:
-    operator = TableChanges(("id",), SIDES[0], None)
+    operator = TableChanges(("id",), TableOutput(SIDES[0], "changes"))
     _, out = opened(operator)
     tables = Tables()
     operator.on_rows(tables.deltas(0, [((1, "a", 1), True), ((2, "a", 1), True)]), 0)

@@ -43,6 +43,21 @@ def test_every_offered_frame_is_taken_once(counts: list[int]) -> None:
     assert [progress.next_seq for progress in inputs.progress] == counts
 
 
+def test_an_untimed_channel_holds_no_watermark_back() -> None:
+    """Rows of a table are used as they come: its source may be silent, idle, or at its end."""
+    inputs = Inputs([0, 0], 1, untimed={1})
+    inputs.observe(0, Frame(0, FrameKind.DATA, 0, watermark=7))
+    assert inputs.watermark == 7
+    inputs.observe(1, Frame(0, FrameKind.DATA, 0, watermark=3, idle=True))
+    assert (inputs.watermark, inputs.idle) == (7, False)
+    inputs.observe(0, Frame(1, FrameKind.DATA, 0, watermark=7, idle=True))
+    assert (inputs.watermark, inputs.idle) == (7, True)
+    assert not inputs.end(0)
+    assert (inputs.watermark, inputs.idle) == (7, False)
+    assert inputs.end(1)
+    assert inputs.watermark == MAX_TIME
+
+
 def test_a_frame_out_of_sequence_is_refused() -> None:
     inputs = filled(2)
     with pytest.raises(ProtocolError, match="was given frame 3, its next is 2"):
