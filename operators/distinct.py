@@ -16,7 +16,7 @@ from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
-from clonos_py.model.times import MIN_TIME
+from clonos_py.operators.expiry import Expiry
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.window_operator import with_times
@@ -51,7 +51,7 @@ class Distinct(Operator):
         self._ttl_us = ttl_us
         self._time = time_column or ""
         self._known = KeyedRows(keys)
-        self._swept = MIN_TIME
+        self._expiry = Expiry(ttl_us, PASSED_COLUMN)
 
     @property
     def final(self) -> bool:
@@ -71,13 +71,8 @@ class Distinct(Operator):
 
     def on_watermark(self, watermark: int) -> int:
         """Removes expired keys from time to time."""
-        if self._ttl_us is not None and watermark - self._swept >= self._ttl_us // 4:
-            numbers = self._known.all_numbers()
-            if len(numbers):
-                over = fixed(self._known.take(numbers, [PASSED_COLUMN]).column(0)) <= watermark - self._ttl_us
-                self._known.remove(numbers[over])
-                self._known.compact()
-            self._swept = watermark
+        self._known.remove(self._expiry.due(self._known, watermark))
+        self._known.compact()
         return watermark
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
@@ -88,7 +83,7 @@ class Distinct(Operator):
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._known.restore(parts, self.ctx.groups)
-        self._swept = MIN_TIME
+        self._expiry.restored()
 
     def _passing(self, rows: pa.RecordBatch, groups: Groups, times: Ints) -> Bools:
         """Which rows are emitted. Records their keys in the state."""

@@ -32,10 +32,12 @@ _MOST = 63
 
 
 class DistinctCounts:
-    """Turns lists of distinct values (``distinct`` of a partial batch) into counts of new values."""
+    """Turns lists of distinct values (``distinct`` of a partial batch) into counts of new values. ``forgets``: keys can
+    be forgotten."""
 
-    def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+    def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate], forgets: bool = False) -> None:
         self._keys = tuple(keys)
+        self._by = self._keys if forgets else None
         self._names = [a.name for a in aggregates if a.function == "count_distinct"]
         if len(self._names) > _MOST:
             raise GraphError(f"an aggregate counts distinct values at most {_MOST} times, not {len(self._names)}")
@@ -62,6 +64,12 @@ class DistinctCounts:
         kept: list[Any] = [field for field in partial if field.name not in lists]
         return pa.schema([*kept, *(pa.field(accumulator_name(name, "count"), pa.int64()) for name in counted)])
 
+    def forget(self, keys: pa.RecordBatch) -> None:
+        """Drops all values of these keys, which are distinct."""
+        for seen in self._seen.values():
+            seen.remove(seen.find(keys, by=self._by)[1])
+            seen.compact()
+
     def snapshot(self) -> OperatorState:
         return united(*(seen.snapshot({}) for seen in self._seen.values()))
 
@@ -85,7 +93,7 @@ class DistinctCounts:
 
     def _of_type(self, kind: pa.DataType) -> KeyedRows:
         if kind not in self._seen:
-            self._seen[kind] = KeyedRows((*self._keys, VALUE_COLUMN), _table_of(kind))
+            self._seen[kind] = KeyedRows((*self._keys, VALUE_COLUMN), _table_of(kind), self._by)
         return self._seen[kind]
 
     def _news(self, partial: pa.RecordBatch, kind: pa.DataType, names: Sequence[str]) -> dict[str, Ints]:

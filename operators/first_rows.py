@@ -31,7 +31,7 @@ class FirstRows:
     def put(self, rows: pa.RecordBatch) -> tuple[Change, Ints]:
         """Adds rows, which carry their key groups; at least one. Returns the change, and the numbers of the old rows to
         which it refers. These numbers are valid until ``rows`` is compacted."""
-        numbers = self._of_same_keys(rows)
+        numbers = self.of_same_keys(rows)
         parts = [self.rows.take(numbers, self.ranking.columns)] if len(numbers) else []
         whole = concat([*parts, rows.select(self.ranking.columns)])
         change = self.ranking.change(len(numbers), whole, self._n)
@@ -43,7 +43,7 @@ class FirstRows:
     def snapshot(self) -> OperatorState:
         return self.rows.snapshot({})
 
-    def _of_same_keys(self, rows: pa.RecordBatch) -> Ints:
+    def of_same_keys(self, rows: pa.RecordBatch) -> Ints:
         """The numbers of the stored rows whose keys are among those of ``rows``, in the order of arrival."""
         keys = group([rows.column(key) for key in self._keys], rows.num_rows)
         _, numbers = self.rows.find(rows.take(keys.first))

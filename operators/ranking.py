@@ -39,6 +39,22 @@ class Change(NamedTuple):
     replaced: Bools
 
 
+class RowRanks(NamedTuple):
+    """Row numbers, and the rank of each."""
+
+    rows: Ints
+    ranks: Ints
+
+
+class Left(NamedTuple):
+    """How the rest of some rows is ranked, by key, then by rank. ``before``: the rows that had the ranks of ``after``;
+    ``lost``: those whose ranks nobody has any more."""
+
+    before: RowRanks
+    after: RowRanks
+    lost: RowRanks
+
+
 class Ranking:
     """Ranks by ``order`` within equal ``keys``. Of equal rows, the earlier one ranks first."""
 
@@ -87,6 +103,17 @@ class Ranking:
             hidden_ranks=old_ranks[hidden],
             replaced=left[shown],
         )
+
+    def left(self, rows: pa.RecordBatch, stays: Bools) -> Left:
+        """The ranks of the rows that stay. The rows of their keys are all there."""
+        order, ranks, starts = self.ranked(rows)
+        kept = stays[order]
+        before: Ints = np.cumsum(kept) - kept
+        counts = np.zeros(len(order), np.int64)
+        np.add.at(counts, starts, kept)
+        has_rank = ranks < counts[starts]
+        after = RowRanks(order[kept], (before - before[starts])[kept])
+        return Left(RowRanks(order[has_rank], ranks[has_rank]), after, RowRanks(order[~has_rank], ranks[~has_rank]))
 
 
 def with_ranks(rows: pa.RecordBatch, rank: str | None, ranks: Ints, schema: pa.Schema) -> pa.RecordBatch:

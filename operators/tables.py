@@ -19,20 +19,23 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.ordering import order_by
-from clonos_py.columns.views import Bools, concat, fixed
-from clonos_py.model.aggregates import Aggregate
+from clonos_py.columns.views import Bools, Ints, concat, fixed
+from clonos_py.model.aggregates import NEWEST, Aggregate, accumulator_name
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import TableMode
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.distinct_counts import DistinctCounts, counting
+from clonos_py.operators.expiry import Expiry, times_of
 from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.retractions import Replaced, Retractions, replaced
 from clonos_py.operators.table_output import TableOutput
 from clonos_py.operators.weights import combined
+
+_NEWEST = accumulator_name(NEWEST, "max")
 
 
 class TableCombine(Operator):
@@ -74,8 +77,8 @@ class TableAggregate(KeyedParts):
     """The table. ``schema``, except the weight of deltas and the ``kind`` of changes, is filled by name from the keys
     and the aggregates. Without keys there is one row, once there is any input. ``weighted``: rows are deltas of another
     table; ``table_keys`` are the columns that identify these, if a fold of the user needs them. ``combined``: the input
-    are partial rows of ``TableCombine``. For ``retract_when_changed`` and ``kind`` see
-    ``TableOutput``."""
+    are partial rows of ``TableCombine``. For ``retract_when_changed`` and ``kind`` see ``TableOutput``. ``ttl_us``: a
+    key is deleted when ``NEWEST``, one of the aggregates, is so much older than the watermark."""
 
     def __init__(
         self,
@@ -88,10 +91,11 @@ class TableAggregate(KeyedParts):
         retract_when_changed: Sequence[str] | None = None,
         kind: str | None = None,
         table_keys: Sequence[str] = (),
+        ttl_us: int | None = None,
     ) -> None:
         added = [aggregate for aggregate in aggregates if aggregate.retractable or not weighted]
         self._input = Partials(keys, added)
-        self._distinct = DistinctCounts(keys, added)
+        self._distinct = DistinctCounts(keys, added, forgets=ttl_us is not None)
         self._retractions = Retractions(keys, aggregates if weighted else (), table_keys)
         self._partials = Partials(keys, counting(aggregates))
         self._merged = Partials(keys, counting([a for a in aggregates if a in added or a.function == "count_distinct"]))
@@ -101,6 +105,7 @@ class TableAggregate(KeyedParts):
         self._table = KeyedRows(keys)
         super().__init__(keys, self._table)
         self._arrivals = Arrivals(aggregates)
+        self._expiry = Expiry(ttl_us, _NEWEST, stays_at_end=True)
 
     @property
     def final(self) -> bool:
@@ -113,6 +118,8 @@ class TableAggregate(KeyedParts):
             partial = self._input.merge_by_key(rows)
         else:
             partial = combined(self._input, self._arrivals.numbered(rows), self._weighted)
+        if not self._expiry.none:
+            self._delete(self._expired_before(partial))
         partial = self._distinct.counted(with_groups(partial, self._partials.keys, self.ctx.key_groups))
         change = self._upsert(partial, self._retractions.changed(rows, partial, self.ctx.key_groups))
         if self._output.compares:
@@ -122,6 +129,10 @@ class TableAggregate(KeyedParts):
                 self.out.emit(found)
         elif self._output.mode == "changes":
             self.out.emit(self._finish(change.after))
+
+    def on_watermark(self, watermark: int) -> int:
+        self._delete(self._expiry.due(self._table, watermark))
+        return watermark
 
     def on_end(self) -> None:
         if self._output.mode != "at_end" or self._table.rows == 0:
@@ -146,8 +157,8 @@ class TableAggregate(KeyedParts):
 
     @property
     def partwise(self) -> bool:
-        """Not with values of a key, which are rows of their own."""
-        return self._distinct.none and self._retractions.none
+        """Not with values of a key, which are rows of their own, nor if keys expire."""
+        return self._distinct.none and self._retractions.none and self._expiry.none
 
     def values(self) -> dict[str, Any]:
         return self._arrivals.values()
@@ -161,6 +172,26 @@ class TableAggregate(KeyedParts):
         self._distinct.restore(parts, self.ctx.groups)
         self._retractions.restore(parts, self.ctx.groups)
         self._arrivals.restore(parts)
+        self._expiry.restored()
+
+    def _expired_before(self, partial: pa.RecordBatch) -> Ints:
+        """The rows whose keys have expired before the newest of these."""
+        of, numbers = self._table.find(partial)
+        newest = times_of(partial, _NEWEST)
+        return self._expiry.among(self._table, numbers, self.ctx.watermark, newest[of])
+
+    def _delete(self, numbers: Ints) -> None:
+        """Deletes these rows of the table, as their keys have expired."""
+        for part in parted(numbers):
+            gone = self._table.take(part)
+            self._distinct.forget(gone)
+            if self._output.compares:
+                nothing = self._finish(gone.slice(0, 0))
+                found = self._output.changed(None, nothing, np.zeros(0, bool), self._finish(gone))
+                assert found is not None
+                self.out.emit(found)
+        self._table.remove(numbers)
+        self._table.compact()
 
     def _upsert(self, partial: pa.RecordBatch, accumulators: Sequence[Replaced]) -> _Upserted:
         """Merges partial rows of distinct keys into the table, with ``accumulators`` that are not merged. Results are

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.grouping import group
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey, TableMode
+from clonos_py.model.times import MIN_TIME
+from clonos_py.operators.expiry import Expiry, times_of
 from clonos_py.operators.first_rows import FirstRows, final_rows
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE
@@ -51,13 +54,18 @@ class TopRows(Operator):
         rank: str | None = None,
         retract_when_changed: Sequence[str] | None = None,
         kind: str | None = None,
+        ttl_us: int | None = None,
+        time_column: str | None = None,
     ) -> None:
         self._keys = tuple(keys)
         self._n = n
         self._output = TableOutput(schema, mode, retract_when_changed, kind)
         self._schema = self._output.rows
         self._rank = rank
-        self._first = FirstRows(keys, n, order, [name for name in self._schema.names if name != rank])
+        columns = [name for name in self._schema.names if name != rank]
+        self._first = FirstRows(keys, n, order, columns if time_column is None else [*columns, time_column])
+        self._time = time_column or ""
+        self._expiry = Expiry(ttl_us, self._time, stays_at_end=True)
 
     @property
     def final(self) -> bool:
@@ -67,10 +75,16 @@ class TopRows(Operator):
         if rows.num_rows == 0:
             return
         rows = with_groups(rows.select(self._first.columns), self._keys, self.ctx.key_groups)
+        if not self._expiry.none:
+            self._delete(self._expired_before(rows))
         change, numbers = self._first.put(rows)
         if len(change.shown) and self._output.mode != "at_end":
             self._emit(change, numbers, rows)
         self._first.rows.compact()
+
+    def on_watermark(self, watermark: int) -> int:
+        self._delete(self._expiry.due(self._first.rows, watermark))
+        return watermark
 
     def on_end(self) -> None:
         if self._output.mode == "at_end":
@@ -87,6 +101,33 @@ class TopRows(Operator):
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._first.rows.restore(parts, self.ctx.groups)
+        self._expiry.restored()
+
+    def _expired_before(self, rows: pa.RecordBatch) -> Ints:
+        """The rows that have expired before the newest of these of their key."""
+        groups = group([rows.column(key) for key in self._keys], rows.num_rows)
+        newest = np.full(groups.size, MIN_TIME)
+        np.maximum.at(newest, groups.ids, times_of(rows, self._time))
+        of, numbers = self._first.rows.find(rows.take(groups.first))
+        return self._expiry.among(self._first.rows, numbers, self.ctx.watermark, newest[of])
+
+    def _delete(self, expired: Ints) -> None:
+        """Deletes these rows, as they have expired. Those behind them move up."""
+        if not len(expired):
+            return
+        numbers = self._first.of_same_keys(self._first.rows.take(expired))
+        rows = self._first.rows.take(numbers, self._first.columns)
+        left = self._first.ranking.left(rows, ~np.isin(numbers, expired))
+        self._first.rows.remove(expired)
+        self._first.rows.compact()
+        if not self._output.compares:
+            return
+        before, after, deleted = (
+            with_ranks(rows.take(found.rows), self._rank, found.ranks, self._schema) for found in left
+        )
+        changed = self._output.changed(before, after, np.ones(after.num_rows, bool), deleted)
+        assert changed is not None
+        self.out.emit(changed)
 
     def _emit(self, change: Change, numbers: Ints, rows: pa.RecordBatch) -> None:
         after = with_ranks(self._gathered(change.shown, numbers, rows), self._rank, change.shown_ranks, self._schema)

@@ -64,7 +64,8 @@ def _operators(vertex: Vertex) -> list[str]:
     chain = [f"source {vertex.source.name}"] if vertex.source else []
     for operator in vertex.operators:
         kind = operator.verb if operator.name == operator.verb else f"{operator.verb} {operator.name}"
-        chain.append(kind + (" (keeps state)" if operator.stateful else ""))
+        state = " (keeps state for ever)" if operator.lasting else " (keeps state)" if operator.stateful else ""
+        chain.append(kind + state)
     return chain
 
 

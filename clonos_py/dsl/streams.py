@@ -749,6 +749,19 @@ class Table(Helpful, Generic[R]):
             self._rows.set_parallelism(tasks)
         return self
 
+    def ttl(self, duration: Duration) -> Self:
+        """Deletes rows in event time, which without a ttl are kept for ever: ``.aggregate(n=count()).ttl("1h")``.
+
+        A row of an aggregate leaves when its key has had no row for so long, and a row of a top-n when it is so old;
+        one that has dropped out before does not come back. Time passes with the watermark, and for a key with its own
+        rows, too.
+        """
+        with located("ttl") as site:
+            if (ttl_us := micros(duration)) <= 0:
+                raise GraphError(f"ttl is {duration!r}: it must be more than 0")
+            self._rows.set_ttl(ttl_us, site)
+        return self
+
     def filter(self, condition: Expr) -> Table[R]:
         """The rows for which an expression is true; null is not true. A row that changes may leave the table, or enter
         it."""

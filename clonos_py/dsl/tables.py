@@ -16,7 +16,9 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import Columns, node_with, result_fields
 from clonos_py.dsl.shapes import listed
+from clonos_py.dsl.timing import timed
 from clonos_py.expressions.tree import Column, ExpressionNode
+from clonos_py.model.aggregates import NEWEST, Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.resources import Resources
@@ -35,14 +37,18 @@ _DELTAS = "read by a verb of tables"
 
 
 class UpdatingRows(ABC):
-    """Rows that are identified by ``keys``. ``shrinks``: whether a row can be deleted. ``output``: of the operator that
-    makes the table, to which its verbs of rows belong."""
+    """Rows that are identified by ``keys``. ``output``: of the operator that makes the table, to which its verbs of
+    rows belong."""
 
-    def __init__(self, output: OutputPort, keys: tuple[str, ...], shrinks: bool, schema: pa.Schema) -> None:
+    def __init__(self, output: OutputPort, keys: tuple[str, ...], schema: pa.Schema) -> None:
         self.output = output
         self.keys = keys
-        self.shrinks = shrinks
         self.schema = schema
+
+    @property
+    @abstractmethod
+    def shrinks(self) -> bool:
+        """Whether a row can be deleted."""
 
     @property
     @abstractmethod
@@ -59,6 +65,10 @@ class UpdatingRows(ABC):
 
     @abstractmethod
     def set_parallelism(self, tasks: int) -> None: ...
+
+    @abstractmethod
+    def set_ttl(self, ttl_us: int, site: CallSite) -> None:
+        """Sets how long a row stays without another row of its key. Raises GraphError where another verb decides."""
 
     def set_resources(self, resources: Resources) -> None:
         """Sets what the tasks of the operator need."""
@@ -84,7 +94,7 @@ class UpdatingRows(ABC):
 
     def filtered(self, condition: ExpressionNode, site: CallSite) -> UpdatingRows:
         verb = _RowVerb("filter", FilterRows(condition), site, self.record)
-        return _MappedRows(self, verb, self.keys, True, self.schema)
+        return _MappedRows(self, verb, self.keys, self.schema)
 
     def projected(
         self, verb: str, columns: Columns, site: CallSite, record: type[Record] | None = None
@@ -98,7 +108,7 @@ class UpdatingRows(ABC):
         schema = result_fields(columns, self.schema) if record is None else schema_of(record)
         keys = tuple(names[key] for key in self.keys)
         made = _RowVerb(verb, ProjectColumns(tuple(columns)), site, record)
-        return _MappedRows(self, made, keys, self.shrinks, schema)
+        return _MappedRows(self, made, keys, schema)
 
     def identified(self) -> tuple[str, ...]:
         """The keys. Raises GraphError if one is not a column."""
@@ -122,8 +132,13 @@ class _MadeRows(UpdatingRows):
     _used: str | None = None
 
     def __init__(self, output: OutputPort, keys: tuple[str, ...], shrinks: bool, schema: pa.Schema) -> None:
-        super().__init__(output, keys, shrinks, schema)
+        super().__init__(output, keys, schema)
+        self._shrinks = shrinks
         self._record = output.record
+
+    @property
+    def shrinks(self) -> bool:
+        return self._shrinks
 
     @property
     def name(self) -> str:
@@ -138,6 +153,25 @@ class _MadeRows(UpdatingRows):
 
     def set_parallelism(self, tasks: int) -> None:
         self.output.draft.set_parallelism(self.output.port.node, tasks)
+
+    def set_ttl(self, ttl_us: int, site: CallSite) -> None:
+        work, rows = self.output.node.work, OutputPort(self.output.draft, self.output.node.inputs[0])
+        if isinstance(work, JoinDeltas) or _of_a_table(work):
+            raise GraphError("this table loses the rows that the tables it is made of lose: set the ttl there")
+        if self._used is not None:
+            raise GraphError(f"this table is {_use_of(self._used)} already: set the ttl before that")
+        if not self.output.node.exchange(0):
+            raise GraphError("this table has no keys, so no row of it is ever without others: leave the ttl out")
+        assert isinstance(work, AggregateTable | TopTable)
+        taken, time = timed(rows, site)
+        changed: AggregateTable | TopTable
+        if isinstance(work, TopTable):
+            changed = replace(work, ttl_us=ttl_us, time_column=time)
+        else:
+            newest = Aggregate("max", time, NEWEST, taken.schema.field(time).type)
+            changed = replace(work, ttl_us=ttl_us, aggregates=(*work.aggregates, newest))
+        self.output.changed(work=changed, inputs=(taken.port,), times=(None,))
+        self._shrinks = True
 
     def changes(self, kind: str | None, site: CallSite) -> OutputPort:
         work = self.output.node.work
@@ -164,8 +198,7 @@ class _MadeRows(UpdatingRows):
 
     def _use(self, label: str) -> None:
         if self._used not in (None, label):
-            used = f"used as {self._used}" if self._used.startswith(".") else self._used
-            raise GraphError(f"this table is {used} already; write it twice to have both")
+            raise GraphError(f"this table is {_use_of(self._used)} already; write it twice to have both")
         self._used = label
 
     def _set(self, schema: pa.Schema, **changes: Any) -> OutputPort:
@@ -205,12 +238,14 @@ class _MappedRows(UpdatingRows):
 
     _deltas: OutputPort | None = None
 
-    def __init__(
-        self, before: UpdatingRows, verb: _RowVerb, keys: tuple[str, ...], shrinks: bool, schema: pa.Schema
-    ) -> None:
-        super().__init__(before.output, keys, shrinks, schema)
+    def __init__(self, before: UpdatingRows, verb: _RowVerb, keys: tuple[str, ...], schema: pa.Schema) -> None:
+        super().__init__(before.output, keys, schema)
         self._before = before
         self._verb = verb
+
+    @property
+    def shrinks(self) -> bool:
+        return isinstance(self._verb.work, FilterRows) or self._before.shrinks
 
     @property
     def name(self) -> str:
@@ -226,6 +261,9 @@ class _MappedRows(UpdatingRows):
     def set_parallelism(self, tasks: int) -> None:
         raise GraphError(f"{self._verb.verb} runs in the tasks of the table before it: set the parallelism there")
 
+    def set_ttl(self, ttl_us: int, site: CallSite) -> None:
+        raise GraphError(f"{self._verb.verb} keeps no rows: set the ttl on the table before it")
+
     def changes(self, kind: str | None, site: CallSite) -> OutputPort:
         if kind is None and self._deltas is None:
             return self._verb.added(self._before.changes(None, site))
@@ -238,6 +276,15 @@ class _MappedRows(UpdatingRows):
         if self._deltas is None:
             self._deltas = self._verb.added(self._before.deltas())
         return self._deltas
+
+
+def _of_a_table(work: Any) -> bool:
+    """Whether it reads the deltas of another table."""
+    return work.weighted if isinstance(work, AggregateTable) else work.table_keys is not None
+
+
+def _use_of(label: str) -> str:
+    return f"used as {label}" if label.startswith(".") else label
 
 
 def updating_rows(

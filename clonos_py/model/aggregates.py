@@ -56,6 +56,10 @@ class Aggregate:
         return self.function in ("sum", "mean") and not pa.types.is_floating(self.type)
 
 
+NEWEST = hidden("newest")
+"""The name of an aggregate of tables with a time to live: the time of the newest row of a key."""
+
+
 def accumulator_name(aggregate: str, kind: str) -> str:
     """The hidden column of partial results with an aggregate's accumulator of one kind, such as its sum."""
     return hidden(f"{aggregate}:{kind}")

@@ -75,6 +75,8 @@ class OperatorPlan:
     counts_as: str = ""
     partwise: bool = False
     """Whether it can save its state in parts (CEC)."""
+    lasting: bool = False
+    """Whether nothing but the number of keys bounds its state."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from clonos_py.operators.version_join import VersionJoin
 from clonos_py.operators.window_join import WindowJoin
 from clonos_py.operators.window_top import WindowTop, WindowTopCombine
 from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
+from clonos_py.plan.lasting_state import remedy
 from clonos_py.plan.logical import (
     AggregateCounted,
     AggregateTable,
@@ -90,7 +91,9 @@ def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
     schemas = (
         (node.schemas[0], schema_without_watermarks(rows)) if isinstance(node.work, AggregateWindows) else node.schemas
     )
-    return OperatorPlan(node.name, node.verb, factory, schemas, node.stateful, sink, causal, node.where)
+    return OperatorPlan(
+        node.name, node.verb, factory, schemas, node.stateful, sink, causal, node.where, lasting=bool(remedy(node))
+    )
 
 
 def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorPlan:
@@ -161,10 +164,11 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case AggregateTable() as work:
             return partial(
                 TableAggregate, work.keys, work.aggregates, node.schemas[0], work.mode, work.weighted, work.combined,
-                work.retract_when_changed, work.kind, work.table_keys,
+                work.retract_when_changed, work.kind, work.table_keys, work.ttl_us,
             )  # fmt: skip
         case TopTable() as work:
-            top = TopRows if work.table_keys is None else partial(TableTop, table_keys=work.table_keys)
+            of_rows = partial(TopRows, ttl_us=work.ttl_us, time_column=work.time_column)
+            top = of_rows if work.table_keys is None else partial(TableTop, table_keys=work.table_keys)
             return partial(
                 top,
                 work.keys,

@@ -156,13 +156,16 @@ class AggregateTable:
     retract_when_changed: tuple[str, ...] | None = None
     kind: str | None = None
     table_keys: tuple[str, ...] = ()
+    ttl_us: int | None = None
+    """How long a key stays in the table without another row. One of the aggregates is then ``NEWEST``."""
 
 
 @dataclass(frozen=True)
 class TopTable:
     """The current first ``n`` rows per key. ``rank``: the column for a row's place. ``table_keys``: the columns that
     identify a row of the table whose deltas it reads; None if it reads rows that do not change.
-    ``retract_when_changed`` and ``kind`` as for an aggregate."""
+    ``retract_when_changed`` and ``kind`` as for an aggregate. ``ttl_us``: how long a row stays in the table after its
+    ``time_column``."""
 
     keys: tuple[str, ...]
     n: int
@@ -172,6 +175,8 @@ class TopTable:
     table_keys: tuple[str, ...] | None = None
     retract_when_changed: tuple[str, ...] | None = None
     kind: str | None = None
+    ttl_us: int | None = None
+    time_column: str | None = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from clonos_py.plan.event_time import idle_us
 from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
 from clonos_py.plan.held_event_time import held_event_time
+from clonos_py.plan.lasting_state import lasting_state
 from clonos_py.plan.logical import (
     AssignEventTimes,
     FilterRows,
@@ -105,6 +106,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
             *graph.notes,
             *_chain_notes(vertices),
             _shuffle_note(edges),
+            *lasting_state(graph),
             *recovery_notes(graph, chosen),
             *_regeneration_notes(chains, names, chosen),
         ),

@@ -84,7 +84,7 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
-            case DistinctRows(time_column=str()):
+            case DistinctRows(time_column=str()) | TopTable(time_column=str()) | AggregateTable(ttl_us=int()):
                 needs = True
             case CallPerRow(wants_ctx=True) | CallPerBatch(wants_ctx=True):
                 needs = True
@@ -127,7 +127,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
         case TopTable(keys=keys, order=order, table_keys=table_keys) as work:
             of_table = () if table_keys is None else (*table_keys, WEIGHT_COLUMN)
             others = passed - _named(work.rank, work.kind, WEIGHT_COLUMN)
-            return _named(*keys, *(key.column for key in order), *of_table, *others)
+            return _named(*keys, work.time_column, *(key.column for key in order), *of_table, *others)
         case DistinctRows(keys=keys, time_column=time):
             return _named(*keys, time, *passed)
         case JoinWindows() | JoinHistory() | JoinVersions() as work:

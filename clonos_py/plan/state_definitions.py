@@ -100,6 +100,7 @@ def state_definition(
             )
         case AggregateTable():
             facts = {"keys": keys(work.keys), "emits": work.mode, "of a table": "yes" if work.weighted else None}
+            facts |= {"ttl": _ttl(work.ttl_us)}
             return defined(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
                 aggregates=_aggregates(graph, node, work.aggregates),
@@ -116,13 +117,13 @@ def state_definition(
         case TopTable():
             of_table = None if work.table_keys is None else _names(work.table_keys)
             facts = {"keys": keys(work.keys), "rows per key": str(work.n), "order": order(work.order)}
+            facts |= {"ttl": _ttl(work.ttl_us), "event time": work.time_column}
             return defined(facts | {"emits": work.mode, "keys of the table": of_table})
         case TopWindows():
             facts = {"keys": keys(work.keys), "window": window_text(work.window), "event time": work.time_column}
             return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
         case DistinctRows():
-            ttl = None if work.ttl_us is None else seconds_text(work.ttl_us)
-            return defined({"keys": keys(work.keys), "ttl": ttl, "event time": work.time_column})
+            return defined({"keys": keys(work.keys), "ttl": _ttl(work.ttl_us), "event time": work.time_column})
         case JoinWindows():
             return defined(_joined(work, keys) | {"window": window_text(work.window)})
         case JoinHistory():
@@ -130,9 +131,7 @@ def state_definition(
             how = None if work.how is JoinType.INNER else work.how.value
             return defined(_joined(work, keys) | {"within": within, "how": how})
         case JoinVersions():
-            return defined(
-                _joined(work, keys) | {"within": None if work.oldest_us is None else seconds_text(work.oldest_us)}
-            )
+            return defined(_joined(work, keys) | {"within": _ttl(work.oldest_us)})
         case JoinTable():
             facts = {"keys": keys(work.left_keys, 0), "right keys": keys(work.right_keys, 1)}
             return defined(facts | {"keys of the table": _names(work.side)})
@@ -215,7 +214,7 @@ def _process_facts(work: RunProcess, keys: Callable[..., str]) -> dict[str, str 
     for name, timer in work.declared.declared_timers.items():
         facts[f"timer {name}"] = "processing time" if timer.processing_time else "event time"
     for name, state in work.declared.declared_states.items():
-        facts[f"ttl of {name}"] = None if state.ttl_us is None else seconds_text(state.ttl_us)
+        facts[f"ttl of {name}"] = _ttl(state.ttl_us)
     return facts
 
 
@@ -230,6 +229,8 @@ def _wide(type_: pa.DataType) -> str:
 def _aggregates(graph: LogicalGraph, node: Node, aggregates: Sequence[Aggregate]) -> dict[str, str]:
     found = {}
     for aggregate in aggregates:
+        if is_hidden(aggregate.name):
+            continue
         column = "" if aggregate.column is None else _origin(graph, node, aggregate.column)
         found[aggregate.name] = f"{aggregate.function}({column}) as {aggregate.type}"
     return found
@@ -367,3 +368,7 @@ def _name(type_: Any) -> str:
     if typing.get_origin(type_) is tuple and Ellipsis not in arguments:
         return f"tuple of {len(arguments)}"
     return str(getattr(origin, "__name__", origin))
+
+
+def _ttl(ttl_us: int | None) -> str | None:
+    return None if ttl_us is None else seconds_text(ttl_us)

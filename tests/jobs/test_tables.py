@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from clonos_py import Instant, Job, Record, Stream, Table, as_of, col, count, hopping, until
-from clonos_py.connectors import MemorySource, UpsertMemorySink
+from clonos_py import Instant, Job, Record, Stream, Table, as_of, col, count, hopping, testing, until
+from clonos_py.connectors import MemorySink, MemorySource, UpsertMemorySink
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
-from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, both_parallelisms, ran, started, starts_of_windows, values
+from tests.jobs.rows import (
+    BY_KEY,
+    EVENTS,
+    SECOND,
+    SEEDS,
+    Event,
+    both_parallelisms,
+    ran,
+    started,
+    starts_of_windows,
+    values,
+)
 
 
 class Best(Record):
@@ -86,6 +97,23 @@ class Counted(Record):
     key: str
     value: int
     rows: int
+
+
+@both_parallelisms
+def test_rows_of_keys_that_have_expired_leave_a_table_and_those_made_of_it(parallelism: int) -> None:
+    """The rows of an hour later come after all others. Keys with none then are gone, and count no more."""
+    later = [Event(99, "a", 7, EVENTS[-1].at + 3600 * SECOND)]
+    job = Job("expiring")
+    events = job.source(MemorySource(EVENTS), event_time="at", out_of_order="4s").named("in")
+    totals = events.key_by("key").aggregate(n=count(), total=col("value").sum()).ttl("10m").named("totals")
+    totals.aggregate(keys=count(), n=col("n").sum(), total=col("total").sum()).named("all").at_end().sink(
+        MemorySink()
+    ).named("sums")
+    latest = events.key_by("key").top(1, by=col("at").desc()).ttl("10m").named("latest")
+    latest.select("key", "id").at_end().sink(MemorySink()).named("newest")
+    found = testing.run(job, {"in": [EVENTS[:30], EVENTS[30:], later]}, kills=2, seeds=SEEDS, parallelism=parallelism)
+    assert values(found["sums"]) == Counter({(1, 1, 7): 1})
+    assert values(found["newest"]) == Counter({("a", 99): 1})
 
 
 def counted(events: Stream[Event], different: int = 5) -> Table[Counted]:

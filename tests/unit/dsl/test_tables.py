@@ -146,6 +146,12 @@ def pair_of_tables() -> tuple[Table[Any], Table[Any]]:
     return tops, rows.key_by("auction").aggregate(n=count()).named("counts")
 
 
+def _used_before() -> Table[Any]:
+    table = highest()
+    table.aggregate(n=count())
+    return table
+
+
 def _without_within() -> Any:
     rows = bids()
     return rows.join(rows.select("auction", other="bidder"), on="auction")  # type: ignore[call-overload]
@@ -257,6 +263,21 @@ class Wrong(Record):
         (lambda: highest().filter(lambda row: True), "is not an expression, such as"),  # type: ignore[arg-type]
         (lambda: highest().filter(col("top") > 1).changes(), "rows of this table may be deleted"),
         (lambda: highest().filter(col("top") > 1).parallelism(2), "filter runs in the tasks of the table before it"),
+        (lambda: highest().ttl("0s"), "ttl is '0s': it must be more than 0"),
+        (lambda: highest().filter(col("top") > 1).ttl("1h"), "filter keeps no rows: set the ttl on the table before"),
+        (
+            lambda: highest().key_by("top").aggregate(n=count()).ttl("1h"),
+            "the rows that the tables it is made of lose",
+        ),
+        (
+            lambda: highest().key_by("top").top(1, by="auction").ttl("1h"),
+            "the rows that the tables it is made of lose",
+        ),
+        (lambda: joined_tables("auction").ttl("1h"), "the rows that the tables it is made of lose"),
+        (lambda: bids().aggregate(n=count()).ttl("1h"), "this table has no keys, so no row of it is ever without"),
+        (lambda: _used_before().ttl("1h"), "this table is read by a verb of tables already: set the ttl before that"),
+        (lambda: bids().select("auction").key_by("auction").aggregate(n=count()).ttl("1h"), "has no event time; say"),
+        (lambda: highest().ttl("1h").changes(), "rows of this table may be deleted"),
         (lambda: highest().join(bids(), on="auction"), "Stream: a table is joined with a table"),  # type: ignore[call-overload]
         (lambda: highest().join(highest(), on="auction"), "the tables belong to different jobs"),
         (lambda: bids().join(highest(), on="auction"), "the stream and the table belong to different jobs"),

@@ -171,6 +171,11 @@ class Instances:
         for operator, ctx, _ in self._running:
             operator.on_rows(rows.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), side)
 
+    def advance(self, watermark: int) -> None:
+        """Advances event time in all of them."""
+        for operator, ctx, _ in self._running:
+            advance(operator, ctx, watermark)
+
     def on_settled(self, side: int) -> None:
         for operator, _, _ in self._running:
             operator.on_settled(side)
