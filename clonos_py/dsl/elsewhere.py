@@ -43,7 +43,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "KeyedStream": {
         "count_window": _COUNTED, "countWindow": _COUNTED,
         **dict.fromkeys(("map", "flat_map", "filter", "select", "with_columns", "map_batches"), _BEFORE),
-        **dict.fromkeys(("union", "distinct", "enrich", "lookup", "explode"), _BEFORE),
+        **dict.fromkeys(("union", "distinct", "enrich", "lookup", "explode", "sample"), _BEFORE),
         "join": "a join takes its keys itself: write a.join(b, on=..., within=...)",
         **_AGGREGATES,
         "sink": "write it before key_by, or aggregate the rows first", "print": _PRINT,

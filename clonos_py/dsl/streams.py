@@ -38,6 +38,7 @@ from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
 from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.resources import resources_of
+from clonos_py.dsl.sampling import sample_of
 from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.table_joining import joined_tables, joined_with_table
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
@@ -219,6 +220,14 @@ class Stream(Helpful, Generic[R]):
         other columns. A row whose list is empty or null is left out; with ``keep_empty`` it remains, with null."""
         with located("explode") as site:
             return Stream(exploded(self._output, column, keep_empty, site))
+
+    def sample(self, fraction: float, *columns: str, seed: int = 0) -> Stream[R]:
+        """A random part of the rows: about ``fraction`` (0 to 1) of them, chosen by a hash of these columns, by default
+        of all, and of ``seed``. Rows that are equal there are all in the sample or all left out, so
+        ``sample(0.01, "user")`` has all rows of one user in 100. The same rows of another run, or of another stream
+        with the same columns, are chosen alike."""
+        with located("sample") as site:
+            return Stream(sample_of(self._output, fraction, columns, seed, site))
 
     def key_by(self, *columns: str | Expr, **named: object) -> KeyedStream[R]:
         """Partitions rows by key: columns, named expressions, ``name=expression``. A computed key becomes a column."""

@@ -25,6 +25,7 @@ from clonos_py.columns.casting import floats_as_text, is_text
 from clonos_py.columns.decimals import as_floats, integers_times
 from clonos_py.columns.grouping import group_integers
 from clonos_py.columns.rounding import rounded
+from clonos_py.columns.sampling import sampled
 from clonos_py.columns.times import DURATION, MOMENT, from_iso, instants, moments, to_iso
 from clonos_py.columns.views import fixed, valid
 from clonos_py.expressions.calendar import PARTS, UTC, local, moment, of_local, part, truncated
@@ -516,6 +517,12 @@ def _round(values: Values, digits: int) -> Values:
     return pc.round(values, digits, round_mode="half_to_even")
 
 
+def _sampled(*values: Values) -> Values:
+    """Of columns, and last of all a fraction and a seed: which rows are in the sample."""
+    *columns, fraction, seed = values
+    return pa.array(sampled(columns, fraction, seed))
+
+
 KERNELS: dict[str, Kernel] = {
     "+": Kernel(_sum, fallible=True),
     "-": Kernel(_difference, fallible=True),
@@ -563,6 +570,7 @@ KERNELS: dict[str, Kernel] = {
     "ceil": Kernel(rounded_up),
     "sign": Kernel(sign),
     "**": Kernel(power, fallible=True),
+    "sampled": Kernel(_sampled, gives_null=False),
     "least": Kernel(partial(extreme, "min_element_wise")),
     "greatest": Kernel(partial(extreme, "max_element_wise")),
 }
