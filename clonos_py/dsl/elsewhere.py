@@ -21,11 +21,13 @@ _COUNTED = "write .window(counted(10)), or .window(counted(10, every=2))"
 _RUN = "write job.run() or job.start()"
 _AGGREGATES = {
     "sum": "write .aggregate(total=col(...).sum())", "count": "write .aggregate(n=count())",
-    "reduce": "write .aggregate(...) with a UserAggregate", "agg": "write .aggregate(...)",
+    "agg": "write .aggregate(...)",
 }  # fmt: skip
+_IN_WINDOWS = {**_AGGREGATES, "reduce": "write .aggregate(...) with a UserAggregate"}
+_FOLDS = "results are by key: write .key_by(...).{}(...)"
 INSTEAD: dict[str, dict[str, str]] = {
     "Stream": {
-        "process": _BY_KEY,
+        "process": _BY_KEY, **{name: _FOLDS.format(name) for name in ("reduce", "fold")},
         "connect": "both streams need a key: write a.key_by(...).connect(b.key_by(...))",
         "print": _PRINT, "show": _PRINT, "head": "write job.preview(stream)",
         "group_by": _GROUP, "groupby": _GROUP, "keyBy": _GROUP, "partition_by": _GROUP,
@@ -49,11 +51,11 @@ INSTEAD: dict[str, dict[str, str]] = {
         "sink": "write it before key_by, or aggregate the rows first", "print": _PRINT,
     },
     "WindowedStream": {
-        **_AGGREGATES, "process": "write .key_by(...).process(...) with a timer",
+        **_IN_WINDOWS, "process": "write .key_by(...).process(...) with a timer",
         "apply": "write .aggregate(...) with a UserAggregate",
     },
     "CountedStream": {
-        **_AGGREGATES, "process": "write .key_by(...).process(...) with a state that counts",
+        **_IN_WINDOWS, "process": "write .key_by(...).process(...) with a state that counts",
         "apply": "write .aggregate(...) with a UserAggregate",
         "with_late": "rows of count windows are never late",
     },

@@ -43,16 +43,19 @@ class Signature:
 
 
 def signature_of(
-    function: Callable[..., Any], names: Mapping[str, Any], async_allowed: bool = False, takes: Sequence[str] = ("row",)
+    function: Callable[..., Any],
+    names: Mapping[str, Any],
+    async_allowed: bool = False,
+    takes: Sequence[str] = ("row",),
+    spelled: str = "a row",
 ) -> Signature:
     """Reads a function's parameters and annotations. ``names`` helps to resolve annotations with local classes.
 
     Raises GraphError if the function does not take what ``takes`` names, by default one row, and, optionally, ``ctx``.
-    ``async_allowed``: it may be asynchronous.
+    ``async_allowed``: it may be asynchronous. ``spelled``: what it takes, for errors.
     """
     if not callable(function):
-        what = _spelled_out(takes, "a row")
-        raise GraphError(f"{function!r} is not a function of {what}: give one, such as a def or a lambda")
+        raise GraphError(f"{function!r} is not a function of {spelled}: give one, such as a def or a lambda")
     plain = underlying(function)
     named = function if isinstance(function, type) else plain
     name = getattr(named, "__qualname__", repr(plain)).replace("<locals>.", "")
@@ -63,15 +66,10 @@ def signature_of(
     given = [p for p in parameters if p.name != "ctx"]
     required = [p for p in given[len(takes) :] if p.default is p.empty and p.kind not in _ANY_NUMBER]
     if (len(given) < len(takes) and not any(p.kind is p.VAR_POSITIONAL for p in given)) or required:
-        what = _spelled_out(takes, "one row")
-        raise GraphError(f"{name}: it takes {what} and, if it wants, `ctx`; it has {len(parameters)} parameters")
+        raise GraphError(f"{name}: it takes {spelled} and, if it wants, `ctx`; it has {len(parameters)} parameters")
     hints = _hints(plain, name, names)
-    arguments = tuple(hints.get(p.name) for p in given[: len(takes)])
+    arguments = tuple(hints.get(p.name) for p in (*given, *given[-1:] * len(takes))[: len(takes)])
     return Signature(name, len(given) < len(parameters), arguments, hints.get("return"), asynchronous)
-
-
-def _spelled_out(takes: Sequence[str], row: str) -> str:
-    return row if takes == ("row",) else f"the key ({', '.join(takes)})"
 
 
 def returned(signature: Signature, returns: Shape | None, many: bool) -> Shape:

@@ -77,7 +77,9 @@ def _keys(on: str | list[str], schema: pa.Schema) -> tuple[str, ...]:
 
 def _signature(function: Callable[..., Any], keys: Sequence[str], schema: pa.Schema, site: CallSite) -> Signature:
     """That of a function of the key. A result that may be None is one that may be missing."""
-    signature = signature_of(function, site.names, async_allowed=True, takes=keys)
+    signature = signature_of(
+        function, site.names, async_allowed=True, takes=keys, spelled=f"the key ({', '.join(keys)})"
+    )
     if not signature.asynchronous or inspect.isasyncgenfunction(underlying(function)):
         raise GraphError(f"{signature.name} is no `async def` function that returns an answer; a lookup needs one")
     for key, annotation in zip(keys, signature.arguments, strict=False):

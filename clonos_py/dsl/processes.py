@@ -30,10 +30,12 @@ class KeyedRowsOf(NamedTuple):
     keys: tuple[str, ...]
 
 
-def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site: CallSite) -> OutputPort:
+def processed(
+    process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site: CallSite, verb: str = "process"
+) -> OutputPort:
     """Adds a process function over these inputs."""
     if not all(found.keys for found in inputs):
-        raise GraphError("a process keeps its state by key: write key_by before it")
+        raise GraphError(f"a {verb} keeps its state by key: write key_by before it")
     row_types, outputs = _types(process, len(inputs))
     for found, row_type in zip(inputs, row_types, strict=True):
         check_row(schema_of(row_type), found.rows.schema, row_type.__name__)
@@ -49,7 +51,7 @@ def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site:
     times = tuple(_event_time(inputs, schema_of(output)) for output in outputs)
     first, *others = (rows for rows, _ in taken)
     schemas = tuple(schema_of(record) for record in records)
-    return first.followed("process", work, schemas, site, records, times, others=tuple(others))
+    return first.followed(verb, work, schemas, site, records, times, others=tuple(others))
 
 
 def connected(left: KeyedRowsOf, right: Any) -> KeyedRowsOf:

@@ -27,6 +27,7 @@ from clonos_py.dsl.duplicates import without_duplicates
 from clonos_py.dsl.elsewhere import Helpful, shown
 from clonos_py.dsl.exploding import exploded
 from clonos_py.dsl.expressions import Expr, SortOrders
+from clonos_py.dsl.folding import folded, reduced
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.joining import How, Keys, Within, enriched, joined
 from clonos_py.dsl.lookups import AskingOptions, with_answers
@@ -585,6 +586,28 @@ class KeyedStream(Helpful, Generic[R]):
         state and timers. ``in_order`` delivers rows and timers in event-time order."""
         with located("process") as site:
             return Processed(processed(process, (self._keyed,), in_order, site))
+
+    def reduce(
+        self, function: Callable[[S, S], S], *, ttl: Duration | None = None, in_order: bool = False
+    ) -> Processed[S]:
+        """Combines the rows of each key: ``function(result, row)`` gets the key's last result and a row, and returns
+        the result that goes out for this row. The first row of a key is its own result. Results and rows have one
+        class; for another one see ``fold``.
+
+        ``ttl``: a key begins again that much event time after its last row. ``in_order``: in the order of event time.
+        A parameter ``ctx`` receives the Context.
+        """
+        with located("reduce") as site:
+            return Processed(reduced(self._keyed, function, ttl, in_order, site))
+
+    def fold(
+        self, initial: S, function: Callable[..., S], *, ttl: Duration | None = None, in_order: bool = False
+    ) -> Processed[S]:
+        """Folds the rows of each key: ``function(result, row)`` gets the key's last result, at first ``initial``, and a
+        row, and returns the result that goes out for this row, a record of the class of ``initial``. For the options
+        see ``reduce``."""
+        with located("fold") as site:
+            return Processed(folded(self._keyed, initial, function, ttl, in_order, site))
 
     def connect(self, other: KeyedStream[T]) -> ConnectedStreams[R, T]:
         """Connects two keyed streams for a process function of both: rows with equal keys go to the same task."""

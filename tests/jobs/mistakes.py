@@ -100,7 +100,7 @@ WRITTEN = [
     Mistake("a Python comparison of a column", "source.filter(col('key') > 1 == True if col('key') else 0)  # HERE", "&"),
     Mistake("a lambda without types", "source.map(lambda row: row).sink(out)  # HERE", "does not say what it returns"),
     Mistake("a function without types", "def mapped(row):\n    return row\n\nsource.map(mapped).sink(out)  # HERE", "returns"),
-    Mistake("a function that takes too much", "def mapped(row: Row, more: int) -> Row:\n    return row\n\nsource.map(mapped).sink(out)  # HERE", "it takes one row and, if it wants, `ctx`"),
+    Mistake("a function that takes too much", "def mapped(row: Row, more: int) -> Row:\n    return row\n\nsource.map(mapped).sink(out)  # HERE", "it takes a row and, if it wants, `ctx`"),
     Mistake("a lock in a closure", "lock = threading.Lock()\ndef made():\n    held = lock\n    def mapped(row: Row) -> Row:\n        with held:\n            return row\n    return mapped\n\nsource.map(made()).sink(out)  # HERE", "cannot be sent to a task because of held"),
     Mistake("a database connection in a closure", "import sqlite3\ndef made():\n    rates = sqlite3.connect(':memory:')\n    def mapped(row: Row) -> Row:\n        rates.execute('')\n        return row\n    return mapped\n\nsource.map(made()).sink(out)  # HERE", "cannot be sent to a task because of rates"),
     Mistake("one name twice", "source.named('a')\nsource.filter(col('key') > 1).named('a')  # HERE", "'a' is the name of"),

@@ -192,11 +192,11 @@ def test_async_functions_have_a_concurrency_an_order_and_a_timeout() -> None:
         (lambda s: s.flat_map(label), "label returns Named: annotate Iterator[R], or give returns=R"),
         (lambda s: s.map(takes_missing), "Missing asks for column 'seller'; there are auction"),
         (lambda s: s.map(takes_other), "OtherPrice.price is string, the stream's column is decimal128(18, 2)"),
-        (lambda s: s.map(takes_two), "it takes one row and, if it wants, `ctx`; it has 2 parameters"),
+        (lambda s: s.map(takes_two), "it takes a row and, if it wants, `ctx`; it has 2 parameters"),
         (lambda s: s.map("price"), "'price' is not a function of a row: give one, such as a def or a lambda"),
         (lambda s: s.filter("price > 1"), "filter: 'price > 1' is not a function of a row"),
         (lambda s: s.map_batches(None, returns=Named), "None is not a function of a row"),
-        (lambda s: s.map(Bid), "Bid: it takes one row and, if it wants, `ctx`; it has 5 parameters"),
+        (lambda s: s.map(Bid), "Bid: it takes a row and, if it wants, `ctx`; it has 5 parameters"),
         (lambda s: s.filter(col(7) > 1), "col(7): it takes the name of a column; a plain value is lit(7)"),  # type: ignore[arg-type]
         (lambda s: s.select(x=when(col("price") > 1).then(1)), "when(...) lacks its end: write .otherwise(...)"),
         (lambda s: s.select(x=when("note").then(1).otherwise(2)), "the condition 'note' is string, not bool"),  # type: ignore[arg-type]
