@@ -57,6 +57,27 @@ def payers(orders: Iterable[Row], payments: Iterable[Row]) -> list[tuple[int, st
     return found
 
 
+def statements(orders: Iterable[Row]) -> list[tuple[int, int, Decimal]]:
+    """Of each order, what its customer has ordered so far: how many, and the sum."""
+    found, totals = [], defaultdict[str, list[Decimal]](list)
+    for order in orders:
+        totals[order["customer"]].append(Decimal(order["price"]))
+        found.append((order["id"], len(totals[order["customer"]]), sum(totals[order["customer"]], Decimal(0))))
+    return found
+
+
+def rises(orders: Iterable[Row]) -> dict[int, int]:
+    """By order: how many orders of its customer up to it were dearer than the one before, in a row."""
+    found: dict[int, int] = {}
+    last: dict[str, Row] = {}
+    for order in sorted(orders, key=lambda order: order["at"]):
+        before = last.get(order["customer"])
+        dearer = before is not None and Decimal(order["price"]) > Decimal(before["price"])
+        found[order["id"]] = found[before["id"]] + 1 if before is not None and dearer else 0
+        last[order["customer"]] = order
+    return found
+
+
 def settled(orders: Iterable[Row], payments: Iterable[Row]) -> tuple[dict[int, int], dict[int, Decimal]]:
     """By order how long a payment was waited for, and the amount missing from those that were not paid in time."""
     paid, unpaid = {}, {}

@@ -35,6 +35,7 @@ from examples import (
     scoring,
     sessions,
     sqlite_upserts,
+    statements,
 )
 from examples.rates_server import BASE_RATES
 from tests import oracles
@@ -119,6 +120,15 @@ def check_payers(found: list[dict[str, Any]]) -> None:
     assert all(row["customer"] == customers[row["order"]] for row in found)
 
 
+def statements_of_customers(runtime: str, folder: Path) -> None:
+    out = str(folder / "out")
+    run_killed(paced(statements.job(out=out), {"orders": "purchases.jsonl"}), runtime, "statements")
+    orders = oracles.rows("purchases.jsonl")
+    found = [(row["id"], row["orders"], Decimal(row["spent"])) for row in read_results(out)]
+    assert Counter(found) == Counter(oracles.statements(orders))
+    assert {row["id"]: row["steps"] for row in read_results(f"{out}-rises")} == oracles.rises(orders)
+
+
 def best_sellers(runtime: str, folder: Path) -> None:
     """All 800,000 rows with THOROUGH, a quarter without."""
     sales = Sales(800_000 if os.environ.get("THOROUGH") else 200_000)
@@ -193,6 +203,7 @@ USER_JOBS: tuple[Callable[[str, Path], None], ...] = (
     orders_beside_their_payments,
     debts_of_joined_tables,
     payers_of_known_orders,
+    statements_of_customers,
     best_sellers,
     enrichment_over_http,
     deduplication_with_ttl,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,15 +12,16 @@ from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
+from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import filled, refuse_nested
 from clonos_py.dsl.timing import timed
 from clonos_py.expressions.tree import Column, ExpressionNode
-from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.aggregates import RUNNING, Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names, hidden
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.windows import Counted, Window
-from clonos_py.plan.logical import AggregateCounted, AggregateTable, AggregateWindows, EventTimeColumn
+from clonos_py.plan.logical import AggregateCounted, AggregateTable, AggregateWindows, EventTimeColumn, ReduceRows
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,30 @@ def aggregated(
     that identify these, if it has to know."""
     work = AggregateTable(keys, found.aggregates, "changes", weighted, table_keys=table_keys)
     return rows.extended(found.computed, site).followed("aggregate", work, (found.schema,), site, (found.record,))
+
+
+def reduced_by_aggregates(
+    rows: OutputPort, keys: tuple[str, ...], into: Shape | None, aggregates: Mapping[str, Any], site: CallSite
+) -> OutputPort:
+    """Adds running aggregates to the rows, in further columns or in place of their own."""
+    for name, found in aggregates.items():
+        if isinstance(found, AggregateExpr) and found.function not in RUNNING:
+            raise GraphError(
+                f"{name}={found}: a result of {found.function} after each row would take longer the more rows a key "
+                "has; write .fold(initial, function), or .aggregate(...).changes()"
+            )
+    others = {field.name: field for field in rows.schema if field.name not in (*keys, *aggregates)}
+    found = aggregation(rows.schema, keys, others, into, aggregates)
+    if into is None:
+        schema = rows.schema
+        for name in aggregates:
+            made, at = found.schema.field(name), schema.get_field_index(name)
+            schema = schema.append(made) if at < 0 else schema.set(at, made)
+        found = replace(found, schema=schema)
+    time = None if rows.time is None or rows.time.name in aggregates else carried(rows.time, found.schema)
+    work = ReduceRows(keys, found.aggregates)
+    read = rows.extended(found.computed, site)
+    return read.followed("reduce", work, (found.schema,), site, (found.record,), (time,))
 
 
 def aggregated_in_windows(

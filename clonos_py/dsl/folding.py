@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
@@ -15,9 +15,21 @@ from clonos_py.model.record import Record, record_type
 from clonos_py.model.times import Duration
 
 
-def reduced(
-    rows: KeyedRowsOf, function: Callable[..., Any], ttl: Duration | None, in_order: bool, site: CallSite
-) -> OutputPort:
+class FoldOptions(NamedTuple):
+    """``ttl``: after how much event time without rows a key begins again. ``in_order``: that of event time."""
+
+    ttl: Duration | None = None
+    in_order: bool = False
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> FoldOptions:
+        """Raises GraphError for others."""
+        if other := next((name for name in given if name not in FoldOptions._fields), None):
+            raise GraphError(f"{other}=: with a function it takes ttl= and in_order= only; aggregates stand alone")
+        return FoldOptions(**given)
+
+
+def reduced(rows: KeyedRowsOf, function: Callable[..., Any], site: CallSite, options: FoldOptions) -> OutputPort:
     """Adds a fold of rows of one class."""
     signature = _signature(rows, function, site)
     row = _row_class(signature, rows.rows)
@@ -28,12 +40,12 @@ def reduced(
         )
     from clonos_py.operators.row_folds import fold_by  # most jobs have no process functions
 
-    process = fold_by(function, signature.name, signature.wants_ctx, row, row, None, ttl)
-    return processed(process, (rows,), in_order, site, "reduce")
+    process = fold_by(function, signature.name, signature.wants_ctx, row, row, None, options.ttl)
+    return processed(process, (rows,), options.in_order, site, "reduce")
 
 
 def folded(
-    rows: KeyedRowsOf, initial: Any, function: Callable[..., Any], ttl: Duration | None, in_order: bool, site: CallSite
+    rows: KeyedRowsOf, initial: Any, function: Callable[..., Any], site: CallSite, options: FoldOptions
 ) -> OutputPort:
     """Adds a fold from ``initial``, a record whose class is that of the results."""
     if not isinstance(initial, Record):
@@ -44,8 +56,8 @@ def folded(
     from clonos_py.operators.row_folds import fold_by
 
     row = _row_class(signature, rows.rows)
-    process = fold_by(function, signature.name, signature.wants_ctx, row, result, initial, ttl)
-    return processed(process, (rows,), in_order, site, "fold")
+    process = fold_by(function, signature.name, signature.wants_ctx, row, result, initial, options.ttl)
+    return processed(process, (rows,), options.in_order, site, "fold")
 
 
 def _signature(rows: KeyedRowsOf, function: Callable[..., Any], site: CallSite) -> Signature:

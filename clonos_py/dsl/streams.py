@@ -18,7 +18,13 @@ import pyarrow as pa
 
 from clonos_py.columns.frames import ArrowFrame
 from clonos_py.dsl.aggregates import AggregateExpr
-from clonos_py.dsl.aggregation import aggregated, aggregated_in_count_windows, aggregated_in_windows, aggregation
+from clonos_py.dsl.aggregation import (
+    aggregated,
+    aggregated_in_count_windows,
+    aggregated_in_windows,
+    aggregation,
+    reduced_by_aggregates,
+)
 from clonos_py.dsl.assigning import with_assigned_time
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
@@ -27,7 +33,7 @@ from clonos_py.dsl.duplicates import without_duplicates
 from clonos_py.dsl.elsewhere import Helpful, shown
 from clonos_py.dsl.exploding import exploded
 from clonos_py.dsl.expressions import Expr, SortOrders
-from clonos_py.dsl.folding import folded, reduced
+from clonos_py.dsl.folding import FoldOptions, folded, reduced
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.joining import How, Keys, Within, enriched, joined
 from clonos_py.dsl.lookups import AskingOptions, with_answers
@@ -587,18 +593,29 @@ class KeyedStream(Helpful, Generic[R]):
         with located("process") as site:
             return Processed(processed(process, (self._keyed,), in_order, site))
 
+    @overload
     def reduce(
-        self, function: Callable[[S, S], S], *, ttl: Duration | None = None, in_order: bool = False
-    ) -> Processed[S]:
-        """Combines the rows of each key: ``function(result, row)`` gets the key's last result and a row, and returns
-        the result that goes out for this row. The first row of a key is its own result. Results and rows have one
-        class; for another one see ``fold``.
+        self, function: Callable[[S, S], S], /, *, ttl: Duration | None = None, in_order: bool = False
+    ) -> Processed[S]: ...
+    @overload
+    def reduce(self, into: type[S], /, **aggregates: AggregateExpr) -> Stream[S]: ...
+    @overload
+    def reduce(self, into: pa.Schema | None = None, /, **aggregates: AggregateExpr) -> Stream[Any]: ...
+    def reduce(self, given: Any = None, /, **more: Any) -> Stream[Any]:
+        """A result for each row, of the rows of its key so far. By aggregates: the row itself with these in further
+        columns, or in place of its own, ``reduce(total=col("amount").sum())``; or a class whose fields they and the
+        columns of the row fill by name.
 
-        ``ttl``: a key begins again that much event time after its last row. ``in_order``: in the order of event time.
-        A parameter ``ctx`` receives the Context.
+        By a function: ``function(result, row)`` gets the key's last result and a row, and returns the result that goes
+        out for this row. The first row of a key is its own result. Results and rows have one class; for another one
+        see ``fold``. ``ttl``: a key begins again that much event time after its last row. ``in_order``: in the order
+        of event time. A parameter ``ctx`` receives the Context.
         """
         with located("reduce") as site:
-            return Processed(reduced(self._keyed, function, ttl, in_order, site))
+            if callable(given) and not isinstance(given, type):
+                return Processed(reduced(self._keyed, given, site, FoldOptions.of(more)))
+            refuse_changes(self._rows, instead="write .key_by(...).aggregate(...) on the table")
+            return Stream(reduced_by_aggregates(self._rows, self._keys, given, more, site))
 
     def fold(
         self, initial: S, function: Callable[..., S], *, ttl: Duration | None = None, in_order: bool = False
@@ -607,7 +624,7 @@ class KeyedStream(Helpful, Generic[R]):
         row, and returns the result that goes out for this row, a record of the class of ``initial``. For the options
         see ``reduce``."""
         with located("fold") as site:
-            return Processed(folded(self._keyed, initial, function, ttl, in_order, site))
+            return Processed(folded(self._keyed, initial, function, site, FoldOptions(ttl, in_order)))
 
     def connect(self, other: KeyedStream[T]) -> ConnectedStreams[R, T]:
         """Connects two keyed streams for a process function of both: rows with equal keys go to the same task."""

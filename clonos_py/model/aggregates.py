@@ -12,6 +12,8 @@ from clonos_py.model.hidden import hidden, is_hidden
 
 ORDERED = ("first", "last", "collect")
 """Functions whose result depends on the order of the rows."""
+RUNNING = ("count", "sum", "min", "max", "mean", "first", "last")
+"""Functions whose result after one more row takes no longer the more rows there were."""
 _ACCUMULATORS = ("count", "sum", "min", "max", "distinct", "user", *ORDERED)
 
 

@@ -57,6 +57,7 @@ from clonos_py.plan.logical import (
     Node,
     ProjectColumns,
     ReadSource,
+    ReduceRows,
     RunProcess,
     ShowChanges,
     TopCounted,
@@ -182,6 +183,10 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             )
         case TopWindows(keys, window, n, order, time_column, rank):
             return partial(WindowTop, keys, window, n, order, node.schemas[0], time_column, rank)
+        case ReduceRows(keys, aggregates):
+            from clonos_py.operators.running import RunningAggregate
+
+            return partial(RunningAggregate, keys, aggregates, node.schemas[0])
         case DistinctRows(keys, ttl_us, time_column):
             return partial(Distinct, keys, node.schemas[0], ttl_us, time_column)
         case AggregateWindows() as work:

@@ -212,6 +212,14 @@ class TopCounted:
 
 
 @dataclass(frozen=True)
+class ReduceRows:
+    """Each row with the aggregates of the rows of its key so far, in columns that are added or replaced."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True)
 class DistinctRows:
     """Rows whose keys did not occur before, or not in the last ``ttl_us`` of event time."""
 
@@ -357,14 +365,14 @@ class RunProcess:
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
     | CallPerRow | CallPerBatch | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted
-    | AggregateTable | TopTable | TopWindows | TopCounted | DistinctRows | JoinWindows | JoinHistory
+    | AggregateTable | TopTable | TopWindows | TopCounted | ReduceRows | DistinctRows | JoinWindows | JoinHistory
     | JoinVersions | JoinTable | JoinDeltas | ShowChanges | MergeDeltas | LookUpRows | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions | JoinTable
 AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable
 GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
 """Work that emits frames independently of how its input was cut."""
-STATEFUL = GROUPING | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess
+STATEFUL = GROUPING | ReduceRows | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess
 """Work that keeps state by key. Sources and sinks keep state, too, but are named after what they connect to."""
 
 
@@ -403,7 +411,7 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case DistinctRows() | LookUpRows():
+            case ReduceRows() | DistinctRows() | LookUpRows():
                 return self.work.keys
             case _ if isinstance(self.work, GROUPING):
                 return self.work.keys

@@ -38,6 +38,7 @@ from clonos_py.plan.logical import (
     Port,
     ProjectColumns,
     ReadSource,
+    ReduceRows,
     RunProcess,
     ShowChanges,
     Spread,
@@ -128,6 +129,9 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             of_table = () if table_keys is None else (*table_keys, WEIGHT_COLUMN)
             others = passed - _named(work.rank, work.kind, WEIGHT_COLUMN)
             return _named(*keys, work.time_column, *(key.column for key in order), *of_table, *others)
+        case ReduceRows(keys=keys, aggregates=aggregates):
+            made = {aggregate.name for aggregate in aggregates}
+            return _named(*keys, *(aggregate.column for aggregate in aggregates), *(passed - made))
         case DistinctRows(keys=keys, time_column=time):
             return _named(*keys, time, *passed)
         case JoinWindows() | JoinHistory() | JoinVersions() as work:
@@ -189,7 +193,10 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case TopTable() | TopWindows() | TopCounted() | DistinctRows() | ExplodeRows() | ShowChanges() | MergeDeltas():
+        case (
+            TopTable() | TopWindows() | TopCounted() | ReduceRows() | DistinctRows() | ExplodeRows() | ShowChanges()
+            | MergeDeltas()
+        ):  # fmt: skip
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case JoinDeltas(mode="deltas", weight=weight) as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)

@@ -49,6 +49,7 @@ from clonos_py.plan.logical import (
     Node,
     Port,
     ProjectColumns,
+    ReduceRows,
     RunProcess,
     Spread,
     TopCounted,
@@ -122,6 +123,8 @@ def state_definition(
         case TopWindows():
             facts = {"keys": keys(work.keys), "window": window_text(work.window), "event time": work.time_column}
             return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
+        case ReduceRows():
+            return defined({"keys": keys(work.keys)}, aggregates=_aggregates(graph, node, work.aggregates))
         case DistinctRows():
             return defined({"keys": keys(work.keys), "ttl": _ttl(work.ttl_us), "event time": work.time_column})
         case JoinWindows():
@@ -157,7 +160,7 @@ def state_definition(
 def _offered(node: Node, tables: Mapping[str, pa.Schema], written: LogicalGraph) -> dict[str, set[str]]:
     """By table of whole rows: the columns of these rows, as the user wrote them."""
     origin = written.by_id.get(node.id)
-    if origin is None or isinstance(node.work, AGGREGATING | DistinctRows | LookUpRows | WriteSink):
+    if origin is None or isinstance(node.work, AGGREGATING | ReduceRows | DistinctRows | LookUpRows | WriteSink):
         return {}
     return {
         table: {name for name in written.schema(port).names if not is_hidden(name)}

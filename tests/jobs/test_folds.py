@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clonos_py import Context, Job, Record, Stream, count, testing
+from clonos_py import (
+    Context,
+    Instant,
+    Job,
+    Record,
+    Stream,
+    UserAggregate,
+    aggregate_by,
+    col,
+    count,
+    testing,
+    tumbling,
+)
 from clonos_py.connectors import MemorySink, MemorySource
 from clonos_py.model.errors import GraphError, UserCodeError
-from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, Pair, ran, started, values
+from clonos_py.plan.physical import plan
+from clonos_py.settings.resolution import resolve
+from tests.jobs.rows import BY_KEY, EVENTS, IN_FOURS, SECOND, Event, Pair, ran, started, values
+
+CONCATENATION = UserAggregate(lambda: "", lambda text, note: text + note, lambda one, two: one + two, str)
 
 
 class Sum(Record):
@@ -46,6 +63,59 @@ def test_the_result_of_each_row_is_that_of_the_rows_of_its_key_so_far(parallelis
     assert values(reduced) == values(expected)
     folded = ran(summed, parallelism)
     assert values(folded) == values([row for events in BY_KEY.values() for row in sums_of(events)])
+
+
+class Running(Record):
+    id: int
+    key: str
+    at: Instant
+    rows: int
+    value: int
+    best: int
+    mean: float
+    note: str | None
+
+
+def running(events: Stream[Event]) -> Stream[Running]:
+    value = col("value")
+    return events.key_by("key").reduce(
+        Running, rows=count(), value=value.sum(), best=(value * 2).max(), mean=value.mean(), note=col("note").last()
+    )
+
+
+def running_of(events: list[Event]) -> Iterator[Running]:
+    note = None
+    for number, event in enumerate(events, 1):
+        note = event.note or note
+        so_far = [before.value for before in events[:number]]
+        total = sum(so_far)
+        yield Running(event.id, event.key, event.at, number, total, 2 * max(so_far), total / number, note)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_aggregates_of_the_rows_so_far_go_out_with_each_row(parallelism: int) -> None:
+    assert values(ran(running, parallelism)) == values(list(itertools.chain(*map(running_of, BY_KEY.values()))))
+
+
+def test_aggregates_are_added_to_the_columns_of_the_row_or_replace_them() -> None:
+    job = Job("added")
+    counted = started(job).key_by("key").reduce(value=col("value").sum(), rows=count())
+    assert counted.schema.names == ["id", "key", "value", "at", "note", "rows"]
+    counted.select("id", "value").sink(MemorySink()).named("out")
+    out = testing.run(job, {"in": EVENTS})["out"]
+    assert {row.id: row.value for row in out} == {
+        row.id: row.value for events in BY_KEY.values() for row in running_of(events)
+    }
+
+
+def test_windows_behind_it_need_no_second_shuffle_and_have_event_time() -> None:
+    job = Job("behind")
+    sums = started(job).key_by("key").reduce(total=col("value").sum())
+    windows = sums.key_by("key").window(tumbling("5s")).aggregate(rows=count(), highest=col("total").max())
+    windows.sink(MemorySink()).named("out")
+    assert "shuffles: 1 by key" in " ".join(plan(job, resolve(job.settings)).notes)
+    out = testing.run(job, {"in": IN_FOURS}, kills=1, seeds=2, parallelism=2)["out"]
+    assert sum(row.rows for row in out) == len(EVENTS)
 
 
 @settings(max_examples=15)
@@ -121,8 +191,19 @@ def test_mistakes_are_named() -> None:
         keyed.fold(0, added)  # type: ignore[arg-type, type-var]
     with pytest.raises(GraphError, match="fold: larger takes or returns Event, and initial is a Sum"):
         keyed.fold(Sum("", 0, 0), larger)  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="reduce: 5 is not a function of the result so far, a row"):
-        keyed.reduce(5)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="fold: 5 is not a function of the result so far, a row"):
+        keyed.fold(Sum("", 0, 0), 5)  # type: ignore[arg-type]
+    for unbounded in (col("value").count_distinct(), col("value").collect(), aggregate_by(CONCATENATION, "note", str)):
+        with pytest.raises(GraphError, match=r"after each row would take longer the more rows a key has; write \.fold"):
+            keyed.reduce(n=unbounded)
+    with pytest.raises(GraphError, match="reduce: it needs at least one aggregate"):
+        keyed.reduce()
+    with pytest.raises(GraphError, match="reduce: 'key' is a key"):
+        keyed.reduce(key=count())
+    with pytest.raises(GraphError, match=r"reduce: Running\.rows: nothing of that name"):
+        events.select("id", "key", "value", "at").key_by("key").reduce(Running, value=col("value").sum())
+    with pytest.raises(GraphError, match="reduce: n=: with a function it takes ttl= and in_order= only"):
+        keyed.reduce(larger, n=count())  # type: ignore[call-overload]
     with pytest.raises(GraphError, match="it takes the result so far, a row and, if it wants, `ctx`"):
         keyed.reduce(lambda row: row)  # type: ignore[arg-type, misc]
     with pytest.raises(GraphError, match="these rows are changes of the table"):

@@ -14,7 +14,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.cyclic import with_loop
 from clonos_py.runtime.sim.origin import Volume
-from clonos_py.runtime.sim.steps import StepKind
+from clonos_py.runtime.sim.steps import RANKING, StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL, PROTOCOLS
 
@@ -234,6 +234,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     rescales = range_.rescaled or random.Random(f"tasks of {seed}").random() < _RESCALED
     conditions = replace(conditions, rescales=rescales)
     topology, faults = _with_silence(random.Random(f"silence of {seed}"), range_, topology, faults)
+    topology = _with_verbs(random.Random(f"verbs of {seed}"), topology)
     return Scenario(seed, topology, conditions, faults)
 
 
@@ -390,9 +391,7 @@ def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
 
 def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
     kinds: list[StepKind] = [
-        k
-        for k in StepKind
-        if k not in (StepKind.RANK, StepKind.PARTS, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS)
+        k for k in StepKind if k not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS)
     ]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)
@@ -495,6 +494,22 @@ def _with_windows(random_: random.Random, steps: tuple[StepKind, ...]) -> tuple[
     """The last step, or none, keeps rows in windows instead."""
     windows = steps[-1] is not StepKind.PARTS and random_.random() < 0.7
     return (*steps[:-1], StepKind.WINDOWS) if windows else steps
+
+
+def _with_verbs(random_: random.Random, topology: Topology) -> Topology:
+    """Half of the counts by key, and of the first steps with no answer that get all rows of a key, are running
+    aggregates of the engine."""
+
+    def drawn(node: SimulatedVertex) -> SimulatedVertex:
+        by_key = bool(node.feeds) and all(feed.partitioning is Partitioning.HASH for feed in node.inputs)
+        alike = (StepKind.RANK, StepKind.PLAIN) if by_key else (StepKind.RANK,)
+        steps = [
+            StepKind.REDUCE if kind in alike[: 2 - bool(place)] and random_.random() < 0.5 else kind
+            for place, kind in enumerate(node.steps)
+        ]
+        return replace(node, steps=tuple(steps))
+
+    return replace(topology, nodes=tuple(map(drawn, topology.nodes)))
 
 
 def _with_uneven_ends(random_: random.Random, topology: Topology) -> Topology:

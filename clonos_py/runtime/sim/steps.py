@@ -9,17 +9,20 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.columns.keys import key_groups
+from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import ServiceError, UserCodeError
-from clonos_py.model.operators import Operator, OperatorContext
+from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.running import RunningAggregate
 from clonos_py.runtime.sim.async_step import ask_later
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
+_RANK = Aggregate("count", None, "rank", pa.int64())
 
 
 class Step(Operator):
@@ -257,6 +260,36 @@ class RankInParts(KeyedParts, Step):
         self.restore_parts(parts, lambda: self._ranks.restore(parts, self.ctx.groups))
 
 
+class RankByReduce(Step):
+    """As ``RankByKey``, by the running count of the engine. Its input is partitioned by key."""
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter)
+        self._running = RunningAggregate(("key",), (_RANK,), pa.schema([pa.field("rank", pa.int64())]))
+        self._ranks: list[int] = []
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._running.open(ctx, self)
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        self._ranks += rows.column(0).to_pylist()  # type: ignore[arg-type]
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        self._ranks = []
+        self._running.on_rows(rows, side)
+        return self._ranks
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return self._running.tables(inputs)
+
+    def snapshot(self) -> OperatorState:
+        return self._running.snapshot()
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._running.restore(parts)
+
+
 class LastOfOtherSide(Step):
     """An operator with two inputs: answers the last id that arrived on the other side."""
 
@@ -311,10 +344,13 @@ class StepKind(Enum):
     COUNT = "count"
     RANK = "rank"
     PARTS = "rank in parts"
+    REDUCE = "rank by reduce"
     OTHER = "other"
     ROUTE = "route back"
 
 
+RANKING = (StepKind.RANK, StepKind.PARTS, StepKind.REDUCE)
+"""Those that count the rows of each key."""
 STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.PLAIN: Step,
     StepKind.RANDOM: AskRandom,
@@ -328,6 +364,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.COUNT: CountRows,
     StepKind.RANK: RankByKey,
     StepKind.PARTS: RankInParts,
+    StepKind.REDUCE: RankByReduce,
     StepKind.OTHER: LastOfOtherSide,
     StepKind.ROUTE: RouteBack,
 }

@@ -23,7 +23,7 @@ from clonos_py.runtime.sim.histories import (
     Path,
 )
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
-from clonos_py.runtime.sim.steps import STEPS, StepKind
+from clonos_py.runtime.sim.steps import RANKING, STEPS, StepKind
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 
 _TASKS_MAX = 4
@@ -110,7 +110,7 @@ class Topology:
     @property
     def numbered(self) -> dict[int, Numbering]:
         """The operators that count, by letter."""
-        counting = (StepKind.COUNT, StepKind.RANK, StepKind.PARTS)
+        counting = (StepKind.COUNT, *RANKING)
         return {
             letter: Numbering(kind is not StepKind.COUNT, kind is StepKind.PARTS)
             for n, node in enumerate(self.nodes)
@@ -274,7 +274,7 @@ def _moves_rows_of_keys(steps: Sequence[StepKind]) -> bool:
     """Whether a step with state by key follows one whose rows may change their instance with the parallelism. The
     planner shuffles rows between the two."""
     keeping = [place for place, kind in enumerate(steps) if kind in (StepKind.ASYNC, StepKind.WINDOWS)]
-    return bool(keeping) and any(kind in (StepKind.RANK, StepKind.PARTS) for kind in steps[keeping[0] :])
+    return bool(keeping) and any(kind in RANKING for kind in steps[keeping[0] :])
 
 
 def _ports(kind: StepKind) -> tuple[pa.Schema, ...]:
