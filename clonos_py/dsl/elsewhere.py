@@ -23,6 +23,7 @@ _AGGREGATES = {
     "sum": "write .aggregate(total=col(...).sum())", "count": "write .aggregate(n=count())",
     "agg": "write .aggregate(...)",
 }  # fmt: skip
+_SORT = "write .sort() for the order of event time, .top(n, by=...) for that of columns"
 _IN_WINDOWS = {**_AGGREGATES, "reduce": "write .aggregate(...) with a UserAggregate"}
 _FOLDS = "results are by key: write .key_by(...).{}(...)"
 INSTEAD: dict[str, dict[str, str]] = {
@@ -36,7 +37,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "drop": "write .select(...) with the columns that stay", "rename": "write .select(new=col('old'), ...)",
         "assign_timestamps_and_watermarks": "write .with_event_time(column, delay=...)",
         "deduplicate": "write .distinct(...)", "unique": "write .distinct(...)",
-        "sort": "a stream has no end to sort by: write .top(n, by=...), or .process(..., in_order=True) behind key_by",
+        **dict.fromkeys(("order_by", "sort_by"), _SORT),
         "sink_to": "write .sink(...)", "add_sink": "write .sink(...)", "write": "write .sink(...)",
         "catch": "only what calls a function can catch: write it right behind map, flat_map, filter or process",
         "with_late": "only windows have late rows: write it right behind .window(...).aggregate(...)",
@@ -45,7 +46,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "KeyedStream": {
         "count_window": _COUNTED, "countWindow": _COUNTED,
         **dict.fromkeys(("map", "flat_map", "filter", "select", "with_columns", "map_batches"), _BEFORE),
-        **dict.fromkeys(("union", "distinct", "enrich", "lookup", "explode", "sample"), _BEFORE),
+        **dict.fromkeys(("union", "distinct", "enrich", "lookup", "explode", "sample", "limit"), _BEFORE),
         "join": "a join takes its keys itself: write a.join(b, on=..., within=...)",
         **_AGGREGATES,
         "sink": "write it before key_by, or aggregate the rows first", "print": _PRINT,

@@ -40,6 +40,7 @@ from clonos_py.dsl.lookups import AskingOptions, with_answers
 from clonos_py.dsl.loops import closed_loop, loop_head
 from clonos_py.dsl.mapping import called_per_batch, called_per_row
 from clonos_py.dsl.naming import stem_of
+from clonos_py.dsl.ordering import Late, limited, sorted_by_time
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
 from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
@@ -235,6 +236,16 @@ class Stream(Helpful, Generic[R]):
         with the same columns, are chosen alike."""
         with located("sample") as site:
             return Stream(sample_of(self._output, fraction, columns, seed, site))
+
+    def limit(self, n: int) -> Stream[R]:
+        """The first ``n`` rows that arrive, of all tasks together. A replay, and a run that resumes, go on counting."""
+        with located("limit") as site:
+            return Stream(limited(self._output, n, site))
+
+    def sort(self, *, late: Late = "drop") -> Stream[R]:
+        """All rows in the order of event time, in one task; see ``KeyedStream.sort``."""
+        with located("sort") as site:
+            return Stream(sorted_by_time(self._output, (), late, site))
 
     def key_by(self, *columns: str | Expr, **named: object) -> KeyedStream[R]:
         """Partitions rows by key: columns, named expressions, ``name=expression``. A computed key becomes a column."""
@@ -586,6 +597,13 @@ class KeyedStream(Helpful, Generic[R]):
             schema = ranked(self._rows.schema, {}, n, into, rank)
             found = first_rows(self._rows, self._keys, n, by, into, rank, site, schema)
             return Table(updating_rows(found, (*self._keys, rank) if n > 1 else self._keys, False))
+
+    def sort(self, *, late: Late = "drop") -> Stream[R]:
+        """The rows of each key in the order of event time, at equal times in that of arrival. Each row waits until the
+        watermark says that no earlier one will come. ``late``: a row that comes after that is counted as ``late_rows``
+        and dropped or, with "pass", goes on at once, out of order."""
+        with located("sort") as site:
+            return Stream(sorted_by_time(self._rows, self._keys, late, site))
 
     def process(self, process: type[Process[Any, S]] | Process[Any, S], *, in_order: bool = False) -> Processed[S]:
         """Runs a process function per key. Give its class or, if it has arguments, an object. The class declares its

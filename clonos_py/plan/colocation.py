@@ -22,6 +22,7 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     ReduceRows,
     ShowChanges,
+    SortRows,
 )
 
 Keys = frozenset[tuple[str, ...]]
@@ -32,7 +33,7 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
     match node.work:
         case _ if isinstance(node.work, JOINING | JoinDeltas):
             return _joined(node.work)
-        case ReduceRows(keys=keys) | DistinctRows(keys=keys) | LookUpRows(keys=keys):
+        case SortRows(keys=keys) | ReduceRows(keys=keys) | DistinctRows(keys=keys) | LookUpRows(keys=keys):
             return _known([keys] if set(keys) <= set(node.schemas[0].names) else [])
         case FilterRows() | ShowChanges() | MergeDeltas() if not node.inputs[0].port:
             return before[node.inputs[0].node]

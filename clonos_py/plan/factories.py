@@ -51,6 +51,7 @@ from clonos_py.plan.logical import (
     JoinTable,
     JoinVersions,
     JoinWindows,
+    LimitRows,
     LookUpRows,
     LoopHead,
     MergeDeltas,
@@ -60,6 +61,7 @@ from clonos_py.plan.logical import (
     ReduceRows,
     RunProcess,
     ShowChanges,
+    SortRows,
     TopCounted,
     TopTable,
     TopWindows,
@@ -124,6 +126,11 @@ def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) 
         case DistinctRows(keys=keys, ttl_us=None):
             schema = _some_of(rows, columns)
             make = partial(DistinctCombine, keys, columns)
+        case LimitRows(n):
+            from clonos_py.operators.limit import LimitCombine
+
+            schema = _some_of(rows, columns)
+            make = partial(LimitCombine, n, columns)
         case TopWindows():
             schema = _some_of(rows, columns)
             make = partial(WindowTopCombine, work.keys, work.window, work.n, work.order, work.time_column, columns)
@@ -183,6 +190,14 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             )
         case TopWindows(keys, window, n, order, time_column, rank):
             return partial(WindowTop, keys, window, n, order, node.schemas[0], time_column, rank)
+        case LimitRows(n):
+            from clonos_py.operators.limit import Limit
+
+            return partial(Limit, n)
+        case SortRows(keys, time_column, pass_late):
+            from clonos_py.operators.sort import Sort
+
+            return partial(Sort, keys, time_column, node.schemas[0], pass_late)
         case ReduceRows(keys, aggregates):
             from clonos_py.operators.running import RunningAggregate
 

@@ -18,6 +18,7 @@ from clonos_py.plan.logical import (
     Node,
     ReadSource,
     RunProcess,
+    SortRows,
     TopWindows,
 )
 
@@ -68,7 +69,7 @@ def _waits(work: Any) -> bool:
     match work:
         case AggregateWindows(window=window) | JoinWindows(window=window):
             return not window.processing_time
-        case TopWindows() | JoinVersions():
+        case TopWindows() | SortRows() | JoinVersions():
             return True
         case RunProcess():
             return work.in_order or any(not t.processing_time for t in work.declared.declared_timers.values())

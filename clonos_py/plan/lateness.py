@@ -43,6 +43,7 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     ReadSource,
     RunProcess,
+    SortRows,
     Spread,
     TopWindows,
     Unite,
@@ -98,6 +99,8 @@ def late_rule(node: Node, side: int) -> LateRule | None:
             return None if window.processing_time else LateForWindows(window, right if side else left)
         case JoinHistory(bounds=tuple(), left_time=str(left), right_time=str(right)):
             return BehindWatermark(right if side else left)
+        case SortRows(time_column=time, pass_late=False):
+            return BehindWatermark(time)
         case JoinVersions(left_time=left):
             return None if side else BehindWatermark(left)
         case RunProcess(in_order=True, inputs=inputs):

@@ -212,6 +212,22 @@ class TopCounted:
 
 
 @dataclass(frozen=True)
+class LimitRows:
+    """The first ``n`` rows."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class SortRows:
+    """Rows in the order of event time; by key, or all in one task. ``pass_late``: late rows go on at once."""
+
+    keys: tuple[str, ...]
+    time_column: str
+    pass_late: bool = False
+
+
+@dataclass(frozen=True)
 class ReduceRows:
     """Each row with the aggregates of the rows of its key so far, in columns that are added or replaced."""
 
@@ -365,15 +381,16 @@ class RunProcess:
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
     | CallPerRow | CallPerBatch | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted
-    | AggregateTable | TopTable | TopWindows | TopCounted | ReduceRows | DistinctRows | JoinWindows | JoinHistory
-    | JoinVersions | JoinTable | JoinDeltas | ShowChanges | MergeDeltas | LookUpRows | RunProcess
+    | AggregateTable | TopTable | TopWindows | TopCounted | LimitRows | SortRows | ReduceRows
+    | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinTable | JoinDeltas
+    | ShowChanges | MergeDeltas | LookUpRows | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions | JoinTable
 AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable
 GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
 """Work that emits frames independently of how its input was cut."""
-STATEFUL = GROUPING | ReduceRows | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess
-"""Work that keeps state by key. Sources and sinks keep state, too, but are named after what they connect to."""
+STATEFUL = GROUPING | LimitRows | SortRows | ReduceRows | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess
+"""Work that keeps state. Sources and sinks keep state, too, but are named after what they connect to."""
 
 
 @dataclass(frozen=True)
@@ -411,7 +428,9 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case ReduceRows() | DistinctRows() | LookUpRows():
+            case LimitRows():
+                return ()
+            case SortRows() | ReduceRows() | DistinctRows() | LookUpRows():
                 return self.work.keys
             case _ if isinstance(self.work, GROUPING):
                 return self.work.keys

@@ -30,6 +30,7 @@ from clonos_py.plan.logical import (
     JoinTable,
     JoinVersions,
     JoinWindows,
+    LimitRows,
     LogicalGraph,
     LookUpRows,
     LoopHead,
@@ -41,6 +42,7 @@ from clonos_py.plan.logical import (
     ReduceRows,
     RunProcess,
     ShowChanges,
+    SortRows,
     Spread,
     TopCounted,
     TopTable,
@@ -81,7 +83,7 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
         match node.work:
             case AssignEventTimes():
                 needs = False
-            case AggregateWindows(time_column=str()) | TopWindows() | JoinVersions() | RunProcess():
+            case AggregateWindows(time_column=str()) | TopWindows() | SortRows() | JoinVersions() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
@@ -117,7 +119,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
         case CallPerRow(kind=kind, row_type=row_type):
             row = every if row_type is None else frozenset(row_type.__struct_encode_fields__)
             return row | passed if kind == "filter" else row
-        case Unite() | Spread():
+        case Unite() | Spread() | LimitRows():
             return passed
         case AggregateWindows(late=True):
             return every
@@ -129,6 +131,8 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             of_table = () if table_keys is None else (*table_keys, WEIGHT_COLUMN)
             others = passed - _named(work.rank, work.kind, WEIGHT_COLUMN)
             return _named(*keys, work.time_column, *(key.column for key in order), *of_table, *others)
+        case SortRows(keys=keys, time_column=time):
+            return _named(*keys, time, *passed)
         case ReduceRows(keys=keys, aggregates=aggregates):
             made = {aggregate.name for aggregate in aggregates}
             return _named(*keys, *(aggregate.column for aggregate in aggregates), *(passed - made))
@@ -191,12 +195,11 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
         case ProjectColumns(columns=made):
             kept = tuple((name, expression) for name, expression in made if name in names)
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
-        case Unite() | Spread():
+        case Unite() | Spread() | LimitRows():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case (
-            TopTable() | TopWindows() | TopCounted() | ReduceRows() | DistinctRows() | ExplodeRows() | ShowChanges()
-            | MergeDeltas()
-        ):  # fmt: skip
+        case TopTable() | TopWindows() | TopCounted() | SortRows() | ReduceRows() | DistinctRows():
+            return replace(node, schemas=(_narrowed(node.schemas[0], names),))
+        case ExplodeRows() | ShowChanges() | MergeDeltas():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case JoinDeltas(mode="deltas", weight=weight) as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)

@@ -44,6 +44,7 @@ from clonos_py.plan.logical import (
     JoinTable,
     JoinVersions,
     JoinWindows,
+    LimitRows,
     LogicalGraph,
     LookUpRows,
     Node,
@@ -51,6 +52,7 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     ReduceRows,
     RunProcess,
+    SortRows,
     Spread,
     TopCounted,
     TopTable,
@@ -123,6 +125,10 @@ def state_definition(
         case TopWindows():
             facts = {"keys": keys(work.keys), "window": window_text(work.window), "event time": work.time_column}
             return defined(facts | {"rows per key": str(work.n), "order": order(work.order)})
+        case LimitRows():
+            return defined({})
+        case SortRows():
+            return defined({"keys": keys(work.keys), "event time": work.time_column})
         case ReduceRows():
             return defined({"keys": keys(work.keys)}, aggregates=_aggregates(graph, node, work.aggregates))
         case DistinctRows():

@@ -391,7 +391,7 @@ def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
 
 def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
     kinds: list[StepKind] = [
-        k for k in StepKind if k not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS)
+        k for k in StepKind if k not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT)
     ]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)
@@ -497,14 +497,15 @@ def _with_windows(random_: random.Random, steps: tuple[StepKind, ...]) -> tuple[
 
 
 def _with_verbs(random_: random.Random, topology: Topology) -> Topology:
-    """Half of the counts by key, and of the first steps with no answer that get all rows of a key, are running
-    aggregates of the engine."""
+    """Where a task gets all rows of a key, half of the counts by key, and of the first steps without an answer, are
+    running aggregates of the engine, and half of the first steps that answer the watermark sort by time."""
 
     def drawn(node: SimulatedVertex) -> SimulatedVertex:
         by_key = bool(node.feeds) and all(feed.partitioning is Partitioning.HASH for feed in node.inputs)
-        alike = (StepKind.RANK, StepKind.PLAIN) if by_key else (StepKind.RANK,)
+        first = {StepKind.PLAIN: StepKind.REDUCE, StepKind.WATERMARK: StepKind.SORT} if by_key else {}
+        alike = {StepKind.RANK: StepKind.REDUCE}
         steps = [
-            StepKind.REDUCE if kind in alike[: 2 - bool(place)] and random_.random() < 0.5 else kind
+            ({**alike, **first} if place == 0 else alike).get(kind, kind) if random_.random() < 0.5 else kind
             for place, kind in enumerate(node.steps)
         ]
         return replace(node, steps=tuple(steps))

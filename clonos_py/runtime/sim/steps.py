@@ -17,6 +17,7 @@ from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.running import RunningAggregate
+from clonos_py.operators.sort import Sort
 from clonos_py.runtime.sim.async_step import ask_later
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
@@ -128,6 +129,40 @@ def own(parts: Sequence[OperatorState], ctx: OperatorContext) -> list[OperatorSt
     """The parts of the state that an instance goes on with: its own one, and at another parallelism every n-th of those
     of all former instances. Each part has the ``index`` of its instance."""
     return [part for part in parts if part.values["index"] % ctx.parallelism == ctx.task.index]
+
+
+class SortByTime(Step):
+    """Keeps rows in the engine's sort by event time, here their id, and answers the watermark that releases them. Late
+    rows pass. Its input is partitioned by key."""
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter)
+        self._sort = Sort(("key",), "id", HISTORY_ROWS, pass_late=True)
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._sort.open(ctx, self)
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        super().on_rows(rows, 0)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self._sort.on_rows(rows, side)
+
+    def on_watermark(self, watermark: int) -> int:
+        return self._sort.on_watermark(watermark)
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        return [self.ctx.watermark] * rows.num_rows
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return self._sort.tables(inputs)
+
+    def snapshot(self) -> OperatorState:
+        return self._sort.snapshot()
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._sort.restore(parts)
 
 
 class CountTimers(Step):
@@ -340,6 +375,7 @@ class StepKind(Enum):
     ASYNC = "async"
     WATERMARK = "watermark"
     WINDOWS = "windows"
+    SORT = "sort"
     TIMERS = "timers"
     COUNT = "count"
     RANK = "rank"
@@ -360,6 +396,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.ASYNC: ask_later,
     StepKind.WATERMARK: AskWatermark,
     StepKind.WINDOWS: CloseWindows,
+    StepKind.SORT: SortByTime,
     StepKind.TIMERS: CountTimers,
     StepKind.COUNT: CountRows,
     StepKind.RANK: RankByKey,
