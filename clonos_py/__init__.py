@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from clonos_py.model.time_formats import Iso8601 as Iso8601
     from clonos_py.model.times import micros as micros
     from clonos_py.model.user_functions import deterministic as deterministic
+    from clonos_py.operators.process import BroadcastProcess as BroadcastProcess
     from clonos_py.operators.process import CoProcess as CoProcess
     from clonos_py.operators.process import ListState as ListState
     from clonos_py.operators.process import MapState as MapState
     from clonos_py.operators.process import Process as Process
+    from clonos_py.operators.process import broadcast_state as broadcast_state
     from clonos_py.operators.process import event_timer as event_timer
     from clonos_py.operators.process import list_state as list_state
     from clonos_py.operators.process import map_state as map_state
@@ -81,10 +83,12 @@ _HOMES = {
     "clonos_py.model.times": ("micros",),
     "clonos_py.model.user_functions": ("deterministic",),
     "clonos_py.operators.process": (
+        "BroadcastProcess",
         "CoProcess",
         "ListState",
         "MapState",
         "Process",
+        "broadcast_state",
         "event_timer",
         "list_state",
         "map_state",
@@ -101,6 +105,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AsyncContext",
+    "BroadcastProcess",
     "ClonosError",
     "CoProcess",
     "ConnectedStreams",
@@ -133,6 +138,7 @@ __all__ = [
     "as_of",
     "at",
     "between",
+    "broadcast_state",
     "coalesce",
     "col",
     "count",

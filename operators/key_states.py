@@ -286,6 +286,8 @@ def _keys(chunks: Iterable[Chunk]) -> set[Any]:
 def encoded_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> list[bytes]:
     """The key of each row as bytes, equal for equal keys. As in the key hash, -0.0 equals 0.0 and all
     NaN are equal, also within lists and records."""
+    if not keys:
+        return [msgspec.msgpack.encode(())] * rows.num_rows
     columns = [_key_values(rows.column(key)) for key in keys]
     return list(map(msgspec.msgpack.encode, zip(*columns, strict=True)))
 

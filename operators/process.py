@@ -30,7 +30,7 @@ from clonos_py.operators.key_states import KeyStates
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored
 from clonos_py.operators.opening import call_open, close, copied
 from clonos_py.operators.own_values import own_entry
-from clonos_py.operators.process_functions import CoProcess, KeyedFunction, Process
+from clonos_py.operators.process_functions import BroadcastProcess, CoProcess, KeyedFunction, Process
 from clonos_py.operators.process_inputs import GivenRows, InputRows, in_order
 from clonos_py.operators.process_keys import ProcessKeys
 from clonos_py.operators.process_results import ProcessResults
@@ -40,6 +40,7 @@ from clonos_py.operators.process_state import (
     ListState,
     MapState,
     Timer,
+    broadcast_state,
     event_timer,
     list_state,
     map_state,
@@ -50,11 +51,13 @@ from clonos_py.operators.process_timers import TimerQueue
 from clonos_py.services.context import Context
 
 __all__ = [
+    "BroadcastProcess",
     "CoProcess",
     "ListState",
     "MapState",
     "Process",
     "ProcessOperator",
+    "broadcast_state",
     "event_timer",
     "list_state",
     "map_state",
@@ -119,7 +122,7 @@ class ProcessOperator(Operator):
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._keys = ProcessKeys(self._inputs[0].key)
-        self._context = Context(ctx, lambda: self._keys.value(self.cell.key))
+        self._context = Context(ctx, self._key)
         self._rows = [InputRows(taken, ctx) for taken in self._inputs]
         self._results = ProcessResults(self._type.__name__, self._outputs)
         self._failures = RowFailures(ctx, self._catch)
@@ -128,9 +131,7 @@ class ProcessOperator(Operator):
         self._process = self._given() if isinstance(self._given, type) else copied(self._given)
         call_open(self._process, ctx)
         object.__setattr__(self._process, "_scope", self)
-        one_input = isinstance(self._process, Process)
-        methods = ("on_row",) if one_input else ("on_left", "on_right")
-        self._calls = [getattr(self._process, method) for method in methods]
+        self._calls = [getattr(self._process, method) for method in self._type.methods]
         self._begin()
 
     def close(self) -> None:
@@ -154,6 +155,16 @@ class ProcessOperator(Operator):
         self._arm()
 
     # What the process sees.
+
+    sharing = False
+
+    @property
+    def shared(self) -> Cell:
+        """What broadcast state is kept in."""
+        raise UserCodeError("broadcast state is for a BroadcastProcess, behind .connect(rules.broadcast())")
+
+    def _key(self) -> Any:
+        return self._keys.value(self.cell.key)
 
     def time(self) -> int:
         """The time of the current row or timer, even if the watermark is already later. Never earlier than the previous
@@ -227,13 +238,17 @@ class ProcessOperator(Operator):
             if given.failed and given.first + row in given.failed:
                 error: BaseException | None = given.failed[given.first + row]
             else:
-                self.cell = self._states.cell(key, group)
+                self._enter(side, key, group)
                 self._now = time
                 self._context.at_row(position + row, time)
                 error = self._failure(call, record, self._context)
             if error is not None:
                 text = row_text(given.rows, given.first + row)
                 self._failures.add_subject(f"record {shortened(text)}", text, position + row, error, call)
+
+    def _enter(self, side: int, key: bytes, group: int) -> None:
+        """The next row is of this key."""
+        self.cell = self._states.cell(key, group)
 
     def _fire(self, queue: TimerQueue, up_to: int) -> None:
         latest, fired, again = None, MIN_TIME, 0

@@ -19,6 +19,7 @@ from clonos_py.services.open_context import OpenContext
 In = TypeVar("In")
 Left = TypeVar("Left")
 Right = TypeVar("Right")
+Rule = TypeVar("Rule")
 Out = TypeVar("Out")
 
 
@@ -26,6 +27,8 @@ class KeyedFunction:
     """Common base of process functions of one and of two inputs."""
 
     _scope: Scope = NO_KEY
+    methods: typing.ClassVar[tuple[str, ...]] = ()
+    """By input: the name of the method that takes its rows."""
     declared_states: typing.ClassVar[dict[str, ValueState]] = {}
     declared_timers: typing.ClassVar[dict[str, Timer]] = {}
 
@@ -65,6 +68,8 @@ class KeyedFunction:
 class Process(KeyedFunction, Generic[In, Out]):
     """Base class of process functions of one input, called row by row, with state and timers per key."""
 
+    methods = ("on_row",)
+
     def on_row(self, row: In, ctx: Context, /) -> Iterable[Out] | Out | None:
         """Processes a row. Returns None, one record, or any number of records. Timer methods do so without a row."""
         raise NotImplementedError
@@ -73,10 +78,29 @@ class Process(KeyedFunction, Generic[In, Out]):
 class CoProcess(KeyedFunction, Generic[Left, Right, Out]):
     """Base class of process functions of two inputs, ``left.connect(right)``, which share state and timers per key."""
 
+    methods = ("on_left", "on_right")
+
     def on_left(self, row: Left, ctx: Context, /) -> Iterable[Out] | Out | None:
         """Processes a row of the left input. Returns None, one record, or any number of records."""
         raise NotImplementedError
 
     def on_right(self, row: Right, ctx: Context, /) -> Iterable[Out] | Out | None:
         """Processes a row of the right input. Returns None, one record, or any number of records."""
+        raise NotImplementedError
+
+
+class BroadcastProcess(KeyedFunction, Generic[In, Rule, Out]):
+    """Base class of process functions of keyed rows and of a stream that every task gets,
+    ``rows.key_by(...).connect(rules.broadcast())``: rules, limits, models that change while the job runs."""
+
+    methods = ("on_row", "on_broadcast")
+
+    def on_row(self, row: In, ctx: Context, /) -> Iterable[Out] | Out | None:
+        """Processes a keyed row. It may read what ``broadcast_state`` declares. Returns None, one record, or any number
+        of records."""
+        raise NotImplementedError
+
+    def on_broadcast(self, row: Rule, ctx: Context, /) -> Iterable[Out] | Out | None:
+        """Processes a row of the broadcast stream, in each task: all get these rows in the same order. It may change
+        what ``broadcast_state`` declares, and has no key. Records that it returns go out once for each task."""
         raise NotImplementedError

@@ -11,6 +11,7 @@ import operator
 import typing
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
@@ -58,6 +59,16 @@ class Scope(Protocol):
     @property
     def cell(self) -> Cell: ...
 
+    @property
+    def shared(self) -> Cell:
+        """The cell of the state that all tasks have."""
+        ...
+
+    @property
+    def sharing(self) -> bool:
+        """Whether a row of the broadcast stream is processed, which may change that state."""
+        ...
+
     def assigned(self, name: str) -> None:
         """A value that can be changed was assigned to this attribute of the current key."""
         ...
@@ -73,6 +84,12 @@ class Scope(Protocol):
 
 class _NoKey:
     """The scope of a function without a current key: in ``__init__``, ``open`` and ``close``."""
+
+    sharing = False
+
+    @property
+    def shared(self) -> Cell:
+        return self.cell
 
     @property
     def cell(self) -> Cell:
@@ -95,6 +112,38 @@ class _NoKey:
 
 
 NO_KEY = _NoKey()
+
+
+class Broadcasting:
+    """The scope in which a row of the broadcast stream is processed: it has no key."""
+
+    sharing = True
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    @property
+    def shared(self) -> Cell:
+        return self._scope.shared
+
+    @property
+    def cell(self) -> Cell:
+        raise UserCodeError(
+            "a row of the broadcast stream has no key, so on_broadcast has no state by key and no timers: declare what "
+            "it keeps with broadcast_state()"
+        )
+
+    def time(self) -> int:
+        return self._scope.time()
+
+    def assigned(self, name: str) -> None:
+        self._scope.assigned(name)
+
+    def set_timer(self, timer: Timer, at: int) -> None:
+        _ = self.cell
+
+    def clear_timer(self, timer: Timer) -> None:
+        _ = self.cell
 
 
 class Scoped(Protocol):
@@ -215,6 +264,28 @@ class CollectionState(ValueState):
         return value.expire(now - self.ttl_us)
 
 
+class BroadcastState(ValueState):
+    """A declared mapping that all tasks have. Outside of ``on_broadcast`` it can only be read."""
+
+    def __get__(self, instance: Scoped | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        scope = instance._scope
+        values = scope.shared.values
+        if self.name not in values:
+            values[self.name] = {}
+        return values[self.name] if scope.sharing else MappingProxyType(values[self.name])
+
+    def __set__(self, instance: Scoped, value: Any) -> None:
+        scope = instance._scope
+        if not scope.sharing:
+            raise UserCodeError(f"{self.name} is broadcast state, which only on_broadcast may change")
+        if not isinstance(value, dict):
+            raise UserCodeError(f"{self.name} = {shown(value):.200}: broadcast state is a dict")
+        scope.shared.values[self.name] = value
+        scope.assigned(self.name)
+
+
 class BoundTimer:
     """A timer of the current key."""
 
@@ -305,6 +376,13 @@ def list_state(*, ttl: Duration | None = None) -> list[Any]:
     An assignment to the attribute adds all items."""
     declared: Any = state([]) if ttl is None else CollectionState([], micros(ttl))
     return typing.cast(list[Any], declared)
+
+
+def broadcast_state() -> dict[Any, Any]:
+    """Declares a mapping of a BroadcastProcess that every task has, empty at first. ``on_broadcast`` changes it,
+    ``on_row`` reads it."""
+    declared: Any = BroadcastState({}, None)
+    return typing.cast(dict[Any, Any], declared)
 
 
 def event_timer() -> Timer:

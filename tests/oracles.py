@@ -78,6 +78,16 @@ def rises(orders: Iterable[Row]) -> dict[int, int]:
     return found
 
 
+def flagged(transactions: Iterable[Row], limits: Iterable[Row]) -> list[tuple[int, int, str]]:
+    """Account, time and limit of each transaction that is above a limit of its time."""
+    changes = list(limits)
+    found = []
+    for txn in transactions:
+        cents = {limit["name"]: limit["cents"] for limit in changes if limit["at"] < txn["at"]}
+        found += [(txn["account"], txn["at"], name) for name, most in cents.items() if most and txn["cents"] > most]
+    return found
+
+
 def settled(orders: Iterable[Row], payments: Iterable[Row]) -> tuple[dict[int, int], dict[int, Decimal]]:
     """By order how long a payment was waited for, and the amount missing from those that were not paid in time."""
     paid, unpaid = {}, {}

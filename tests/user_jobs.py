@@ -30,6 +30,7 @@ from examples import (
     enrichment,
     features,
     late_payers,
+    limits,
     orders_and_payments,
     payers,
     scoring,
@@ -55,14 +56,16 @@ def run_killed(job: Job, runtime: str, kill: str) -> None:
 
 
 def paced(job: Job, files: Mapping[str, str]) -> Job:
-    """The job with its sources, by name, giving the rows of these files slowly."""
-    return job.with_connectors({name: _paced(pattern, job.record_of(name)) for name, pattern in files.items()})
+    """The job with its sources, by name, giving the rows of these files slowly: where one process reads them all, in
+    four seconds."""
+    seconds = 4.0 / len(files)
+    return job.with_connectors({name: _paced(pattern, job.record_of(name), seconds) for name, pattern in files.items()})
 
 
-def _paced(pattern: str, record: type[Record]) -> PacedRows:
+def _paced(pattern: str, record: type[Record], seconds: float) -> PacedRows:
     schema = record.schema()
     table = pa.Table.from_pylist(oracles.rows(pattern)).select(schema.names)
-    return PacedRows(table.cast(schema), record)
+    return PacedRows(table.cast(schema), record, seconds)
 
 
 def sessions_with_late_rows(runtime: str, folder: Path) -> None:
@@ -127,6 +130,14 @@ def statements_of_customers(runtime: str, folder: Path) -> None:
     found = [(row["id"], row["orders"], Decimal(row["spent"])) for row in read_results(out)]
     assert Counter(found) == Counter(oracles.statements(orders))
     assert {row["id"]: row["steps"] for row in read_results(f"{out}-rises")} == oracles.rises(orders)
+
+
+def limits_that_change(runtime: str, folder: Path) -> None:
+    out = str(folder)
+    files = {"txns": "transactions.jsonl", "limits": "limits.jsonl"}
+    run_killed(paced(limits.job(out=out), files), runtime, "flagged")
+    found = [(row["account"], row["at"], row["limit"]) for row in read_results(out)]
+    assert Counter(found) == Counter(oracles.flagged(*map(oracles.rows, files.values())))
 
 
 def best_sellers(runtime: str, folder: Path) -> None:
@@ -204,6 +215,7 @@ USER_JOBS: tuple[Callable[[str, Path], None], ...] = (
     debts_of_joined_tables,
     payers_of_known_orders,
     statements_of_customers,
+    limits_that_change,
     best_sellers,
     enrichment_over_http,
     deduplication_with_ttl,

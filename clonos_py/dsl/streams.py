@@ -42,7 +42,7 @@ from clonos_py.dsl.mapping import called_per_batch, called_per_row
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.ordering import Late, limited, sorted_by_time
 from clonos_py.dsl.outputs import OutputPort
-from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
+from clonos_py.dsl.processes import KeyedRowsOf, broadcast, connected, processed
 from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.resources import resources_of
@@ -72,7 +72,7 @@ from clonos_py.plan.logical import (
 )
 
 if TYPE_CHECKING:
-    from clonos_py.operators.process import CoProcess, Process
+    from clonos_py.operators.process import BroadcastProcess, CoProcess, Process
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Record)
@@ -276,6 +276,12 @@ class Stream(Helpful, Generic[R]):
         """
         with located("with_event_time") as site:
             return Stream(with_assigned_time(self._output, column, delay, idle, site))
+
+    def broadcast(self) -> BroadcastStream[R]:
+        """Every task of the process function that is connected with it gets all rows, in the same order:
+        ``rows.key_by(...).connect(rules.broadcast()).process(P)``. They go through one task."""
+        with located("broadcast") as site:
+            return BroadcastStream(broadcast(self._output, site))
 
     def rebalance(self) -> Stream[R]:
         """Distributes rows round-robin over all tasks of the next operator."""
@@ -644,8 +650,9 @@ class KeyedStream(Helpful, Generic[R]):
         with located("fold") as site:
             return Processed(folded(self._keyed, initial, function, site, FoldOptions(ttl, in_order)))
 
-    def connect(self, other: KeyedStream[T]) -> ConnectedStreams[R, T]:
-        """Connects two keyed streams for a process function of both: rows with equal keys go to the same task."""
+    def connect(self, other: KeyedStream[T] | BroadcastStream[T]) -> ConnectedStreams[R, T]:
+        """Connects two keyed streams for a process function of both: rows with equal keys go to the same task. Or this
+        stream with a broadcast one, of which every task gets all rows."""
         with located("connect"):
             return ConnectedStreams(self._keyed, connected(self._keyed, getattr(other, "_keyed", other)))
 
@@ -661,13 +668,35 @@ class ConnectedStreams(Generic[R, T]):
         self._both = (left, right)
 
     def process(
-        self, process: type[CoProcess[Any, Any, S]] | CoProcess[Any, Any, S], *, in_order: bool = False
+        self,
+        process: type[CoProcess[Any, Any, S]]
+        | CoProcess[Any, Any, S]
+        | type[BroadcastProcess[Any, Any, S]]
+        | BroadcastProcess[Any, Any, S],
+        *,
+        in_order: bool = False,
     ) -> Processed[S]:
         """Runs a process function of two inputs per key. ``on_left`` takes the rows of the first stream, ``on_right``
         those of the other; both share state and timers. Without ``in_order`` rows are delivered in order of arrival.
-        With it they are delivered in event-time order, at equal times those of the first stream first."""
+        With it they are delivered in event-time order, at equal times those of the first stream first.
+
+        With a broadcast stream: a BroadcastProcess, whose ``on_row`` takes the rows of the first stream, by key.
+        ``on_broadcast`` takes the others, in each task, in order of arrival only."""
         with located("process") as site:
             return Processed(processed(process, self._both, in_order, site))
+
+
+class BroadcastStream(Generic[R]):
+    """A stream of which every task of a process function gets all rows: the other side of ``KeyedStream.connect``."""
+
+    def __init__(self, rows: KeyedRowsOf) -> None:
+        self._keyed = rows
+
+    def named(self, name: str) -> Self:
+        """Sets the stable name of the operator through which the rows go."""
+        with located("named"):
+            self._keyed.rows.draft.name(self._keyed.rows.port.node, name)
+        return self
 
 
 class WindowedStream(Helpful, Generic[R]):

@@ -252,7 +252,9 @@ class DraftVertices:
     ) -> None:
         source, target = self._places[feed.port.node].chain, self._places[node.id].chain
         keys = None if feedback else node.exchange(side)
-        if keys:
+        if node.broadcasts(side) and not feedback:
+            partitioning = Partitioning.BROADCAST
+        elif keys:
             partitioning = Partitioning.HASH
         elif feed.spread or source.parallelism != target.parallelism:
             partitioning = Partitioning.REBALANCE

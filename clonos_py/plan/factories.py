@@ -46,6 +46,7 @@ from clonos_py.plan.logical import (
     EnrichRows,
     ExplodeRows,
     FilterRows,
+    GatherRows,
     JoinDeltas,
     JoinHistory,
     JoinTable,
@@ -152,6 +153,10 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return partial(Filter, only, shared)
         case LoopHead():
             return LoopEntry
+        case GatherRows():
+            from clonos_py.operators.broadcast import Gather
+
+            return Gather
         case ProjectColumns(columns):
             made, shared = compiled(columns, rows, node.name)
             return partial(Project, made, node.schemas[0], shared)
@@ -288,4 +293,9 @@ def _count_window_factory(node: Node, work: AggregateCounted | TopCounted) -> Fa
 def _process_factory(work: RunProcess) -> Factory:
     from clonos_py.operators.process import ProcessOperator
 
-    return partial(ProcessOperator, work.process, work.inputs, work.outputs, work.in_order, work.catch)
+    operator = ProcessOperator
+    if any(given.broadcast for given in work.inputs):
+        from clonos_py.operators.broadcast import BroadcastOperator
+
+        operator = BroadcastOperator
+    return partial(operator, work.process, work.inputs, work.outputs, work.in_order, work.catch)

@@ -119,6 +119,11 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class GatherRows:
+    """All rows in one task, before they are broadcast to all tasks of the next operator."""
+
+
+@dataclass(frozen=True)
 class LoopHead:
     """The start of a loop (E11): takes the rows of its input, and those of ``tail``, which feeds back to it. None: the
     loop is still being written. The tail is not an input, so the graph has no cycle."""
@@ -380,7 +385,7 @@ class RunProcess:
 
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
-    | CallPerRow | CallPerBatch | Unite | Spread | LoopHead | AggregateWindows | AggregateCounted
+    | CallPerRow | CallPerBatch | Unite | Spread | GatherRows | LoopHead | AggregateWindows | AggregateCounted
     | AggregateTable | TopTable | TopWindows | TopCounted | LimitRows | SortRows | ReduceRows
     | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinTable | JoinDeltas
     | ShowChanges | MergeDeltas | LookUpRows | RunProcess
@@ -440,6 +445,10 @@ class Node:
                 return self.work.right_keys if side else self.work.left_keys
             case _:
                 return None
+
+    def broadcasts(self, side: int) -> bool:
+        """Whether each of its tasks gets all rows of a side."""
+        return isinstance(self.work, RunProcess) and self.work.inputs[side].broadcast
 
     @property
     def stateful(self) -> bool:

@@ -324,4 +324,5 @@ def _depth_notes(made: PhysicalPlan, settings: Settings) -> list[str]:
 
 def _shuffle_note(edges: tuple[Edge, ...]) -> str:
     counts = Counter(edge.partitioning for edge in edges)
-    return f"shuffles: {counts[Partitioning.HASH]} by key, {counts[Partitioning.REBALANCE]} rebalancing"
+    broadcast = f", {counts[Partitioning.BROADCAST]} to all tasks" if counts[Partitioning.BROADCAST] else ""
+    return f"shuffles: {counts[Partitioning.HASH]} by key, {counts[Partitioning.REBALANCE]} rebalancing{broadcast}"

@@ -25,6 +25,7 @@ from clonos_py.plan.logical import (
     EnrichRows,
     ExplodeRows,
     FilterRows,
+    GatherRows,
     JoinDeltas,
     JoinHistory,
     JoinTable,
@@ -119,7 +120,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
         case CallPerRow(kind=kind, row_type=row_type):
             row = every if row_type is None else frozenset(row_type.__struct_encode_fields__)
             return row | passed if kind == "filter" else row
-        case Unite() | Spread() | LimitRows():
+        case Unite() | Spread() | GatherRows() | LimitRows():
             return passed
         case AggregateWindows(late=True):
             return every
@@ -195,7 +196,7 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
         case ProjectColumns(columns=made):
             kept = tuple((name, expression) for name, expression in made if name in names)
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
-        case Unite() | Spread() | LimitRows():
+        case Unite() | Spread() | GatherRows() | LimitRows():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
         case TopTable() | TopWindows() | TopCounted() | SortRows() | ReduceRows() | DistinctRows():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
