@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.streams import ConnectedStreams as ConnectedStreams
     from clonos_py.dsl.streams import CountedStream as CountedStream
     from clonos_py.dsl.streams import KeyedStream as KeyedStream
+    from clonos_py.dsl.streams import OverStream as OverStream
     from clonos_py.dsl.streams import Stream as Stream
     from clonos_py.dsl.streams import Table as Table
     from clonos_py.dsl.streams import WindowedStream as WindowedStream
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.windows import counted as counted
     from clonos_py.dsl.windows import forever as forever
     from clonos_py.dsl.windows import hopping as hopping
+    from clonos_py.dsl.windows import last as last
     from clonos_py.dsl.windows import session as session
     from clonos_py.dsl.windows import tumbling as tumbling
     from clonos_py.dsl.windows import until as until
@@ -74,8 +76,26 @@ _HOMES = {
     "clonos_py.dsl.expressions": ("Expr", "apply", "coalesce", "col", "greatest", "least", "lit", "when"),
     "clonos_py.dsl.job": ("Job",),
     "clonos_py.dsl.replaying": ("replay",),
-    "clonos_py.dsl.streams": ("ConnectedStreams", "CountedStream", "KeyedStream", "Stream", "Table", "WindowedStream"),
-    "clonos_py.dsl.windows": ("as_of", "between", "counted", "forever", "hopping", "session", "tumbling", "until"),
+    "clonos_py.dsl.streams": (
+        "ConnectedStreams",
+        "CountedStream",
+        "KeyedStream",
+        "OverStream",
+        "Stream",
+        "Table",
+        "WindowedStream",
+    ),
+    "clonos_py.dsl.windows": (
+        "as_of",
+        "between",
+        "counted",
+        "forever",
+        "hopping",
+        "last",
+        "session",
+        "tumbling",
+        "until",
+    ),
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
     "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
@@ -123,6 +143,7 @@ __all__ = [
     "MapState",
     "Money",
     "OpenContext",
+    "OverStream",
     "Process",
     "Record",
     "ServiceError",
@@ -148,6 +169,7 @@ __all__ = [
     "forever",
     "greatest",
     "hopping",
+    "last",
     "least",
     "list_state",
     "lit",

@@ -47,6 +47,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "count_window": _COUNTED, "countWindow": _COUNTED,
         **dict.fromkeys(("map", "flat_map", "filter", "select", "with_columns", "map_batches"), _BEFORE),
         **dict.fromkeys(("union", "distinct", "enrich", "lookup", "explode", "sample", "limit"), _BEFORE),
+        "rolling": 'write .over(last("1h"))', "rolling_window": 'write .over(last("1h"))',
         "join": "a join takes its keys itself: write a.join(b, on=..., within=...)",
         **_AGGREGATES,
         "sink": "write it before key_by, or aggregate the rows first", "print": _PRINT,
@@ -54,6 +55,9 @@ INSTEAD: dict[str, dict[str, str]] = {
     "WindowedStream": {
         **_IN_WINDOWS, "process": "write .key_by(...).process(...) with a timer",
         "apply": "write .aggregate(...) with a UserAggregate",
+    },
+    "OverStream": {
+        **_AGGREGATES, "with_columns": "write .aggregate(...): its rows have their columns, too",
     },
     "CountedStream": {
         **_IN_WINDOWS, "process": "write .key_by(...).process(...) with a state that counts",

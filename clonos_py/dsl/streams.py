@@ -42,6 +42,7 @@ from clonos_py.dsl.mapping import called_per_batch, called_per_row
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.ordering import Late, limited, sorted_by_time
 from clonos_py.dsl.outputs import OutputPort
+from clonos_py.dsl.over import aggregated_over, checked_last
 from clonos_py.dsl.processes import KeyedRowsOf, broadcast, connected, processed
 from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
@@ -60,7 +61,7 @@ from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Counted, Hopping, Session, Tumbling, Window
+from clonos_py.model.windows import Counted, Hopping, Last, Session, Tumbling, Window
 from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerRow,
@@ -456,6 +457,11 @@ class Stream(Helpful, Generic[R]):
         with located("window"):
             return KeyedStream(self._output, ()).window(window, lateness=lateness)
 
+    def over(self, last: Last) -> OverStream:
+        """Aggregates of the last rows of each row, of all keys, in one task; see ``KeyedStream.over``."""
+        with located("over"):
+            return KeyedStream(self._output, ()).over(last)
+
     @overload
     def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
     @overload
@@ -573,6 +579,13 @@ class KeyedStream(Helpful, Generic[R]):
             if lateness_us < 0 or (lateness_us and window.processing_time):
                 raise GraphError(f"lateness is {lateness!r}: it must be at least 0, and 0 in processing time")
             return WindowedStream(self._rows, self._keys, window, lateness_us)
+
+    def over(self, last: Last) -> OverStream:
+        """Aggregates of the last rows of each row, such as of the last hour of its key:
+        ``.over(last("1h")).aggregate(spent=col("amount").sum())``. SQL's ``OVER``."""
+        with located("over"):
+            refuse_changes(self._rows, instead="write it before what makes the table")
+            return OverStream(self._rows, self._keys, checked_last(last))
 
     @overload
     def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
@@ -733,6 +746,29 @@ class WindowedStream(Helpful, Generic[R]):
                 raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
             found = first_of_windows(self._rows, self._keys, self._window, n, by, into, rank, site)
             return Stream(found)
+
+
+class OverStream(Helpful):
+    """A stream of which each row has its last rows."""
+
+    def __init__(self, rows: OutputPort, keys: tuple[str, ...], last: Last) -> None:
+        self._rows = rows
+        self._keys = keys
+        self._last = last
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Stream[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Stream[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Stream[Any]:
+        """Every row, with its columns and the named aggregates of its last rows, or a class whose fields these fill by
+        name.
+
+        Rows come out in the order of event time, when the watermark has passed them, so that disorder does not change
+        results. They keep their event time: further verbs, another ``over`` included, may use it. Late rows are
+        dropped and counted. ``first``, ``last`` and ``collect`` are in the order of event time, then of arrival."""
+        with located("aggregate") as site:
+            return Stream(aggregated_over(self._rows, self._keys, self._last, into, aggregates, site))
 
 
 class CountedStream(Helpful, Generic[R]):

@@ -1,5 +1,5 @@
-"""Windows as users write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``, ``counted(10)``; and
-for joins ``between("-5m", "0s")``, ``until("expires")``, ``as_of()`` and ``forever()``."""
+"""Windows as users write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``, ``counted(10)``;
+``last("1h")`` of a row; for joins ``between("-5m", "0s")``, ``until("expires")``, ``as_of()`` and ``forever()``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clonos_py.dsl.callsite import located
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Counted, Hopping, Session, Tumbling
+from clonos_py.model.windows import Counted, Hopping, Last, LastRows, LastSpan, Session, Tumbling
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,20 @@ def counted(size: int, *, every: int | None = None, incomplete: bool = False) ->
         if type(incomplete) is not bool:
             raise GraphError(f"incomplete is {incomplete!r}, it must be True or False")
         return Counted(size, slide, incomplete)
+
+
+def last(span: Duration | None = None, *, rows: int | None = None) -> Last:
+    """For ``over``: of each row, the rows of its key that are at most ``span`` earlier in event time, itself and all
+    others of its own time included; or the last ``rows`` rows of its key, itself included, in the order of event time,
+    then of arrival."""
+    with located("last"):
+        if span is not None and rows is None:
+            return LastSpan(_positive("span", span))
+        if span is not None or rows is None:
+            raise GraphError('it takes a duration, last("1h"), or a number of rows, last(rows=10)')
+        if type(rows) is not int or rows < 1:
+            raise GraphError(f"rows is {rows!r}, it must be a number of rows, at least 1")
+        return LastRows(rows)
 
 
 def forever(*, ttl: Duration | None = None) -> Forever:

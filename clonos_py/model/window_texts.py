@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from clonos_py.model.state_definitions import seconds_text
-from clonos_py.model.windows import Counted, Hopping, Session, Tumbling, Window
+from clonos_py.model.windows import Counted, Hopping, Last, LastRows, Session, Tumbling, Window
 
 _PROCESSING_TIME = " of processing time"
 _SECONDS = r"(\d+(?:\.\d+)?)s"
@@ -27,6 +27,11 @@ def window_text(window: Window | Counted) -> str:
         case Hopping(size_us=size_us, slide_us=slide_us):
             return f"{seconds_text(size_us)} every {seconds_text(slide_us)}{time}"
     return f"tumbling {seconds_text(window.size_us)}{time}"
+
+
+def last_text(last: Last) -> str:
+    """The last rows of each row: ``last 10 rows``, ``last 3600s``."""
+    return f"last {last.rows} rows" if isinstance(last, LastRows) else f"last {seconds_text(last.span_us)}"
 
 
 def window_of(text: str) -> Window | Counted:

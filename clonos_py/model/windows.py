@@ -40,4 +40,19 @@ class Counted:
     incomplete: bool = False
 
 
+@dataclass(frozen=True)
+class LastSpan:
+    """Of each row, the rows of its key that are at most ``span_us`` earlier, and all of its own time."""
+
+    span_us: int
+
+
+@dataclass(frozen=True)
+class LastRows:
+    """Of each row, the last ``rows`` rows of its key in the order of event time, itself included."""
+
+    rows: int
+
+
+Last = LastSpan | LastRows
 Window = Tumbling | Hopping | Session

@@ -37,6 +37,7 @@ from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined
 from clonos_py.plan.lasting_state import remedy
 from clonos_py.plan.logical import (
     AggregateCounted,
+    AggregateOver,
     AggregateTable,
     AggregateWindows,
     AssignEventTimes,
@@ -213,6 +214,10 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return _window_factory(node, work)
         case AggregateCounted() | TopCounted() as work:
             return _count_window_factory(node, work)
+        case AggregateOver(keys, last, aggregates, time_column):
+            from clonos_py.operators.over import Over
+
+            return partial(Over, keys, last, aggregates, node.schemas[0], time_column)
         case JoinWindows() as work:
             return partial(
                 WindowJoin, work.left_keys, work.right_keys, work.window, work.left_time or "", work.right_time or "",

@@ -28,6 +28,7 @@ from clonos_py.model.windows import Session, Window
 from clonos_py.operators.lateness import BehindWatermark, DropLate, LateForWindows, LateRule
 from clonos_py.plan.feeds import feeds
 from clonos_py.plan.logical import (
+    AggregateOver,
     AggregateWindows,
     AssignEventTimes,
     CallPerRow,
@@ -99,7 +100,7 @@ def late_rule(node: Node, side: int) -> LateRule | None:
             return None if window.processing_time else LateForWindows(window, right if side else left)
         case JoinHistory(bounds=tuple(), left_time=str(left), right_time=str(right)):
             return BehindWatermark(right if side else left)
-        case SortRows(time_column=time, pass_late=False):
+        case SortRows(time_column=time, pass_late=False) | AggregateOver(time_column=time):
             return BehindWatermark(time)
         case JoinVersions(left_time=left):
             return None if side else BehindWatermark(left)

@@ -26,7 +26,7 @@ from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.tables import DELTA_WEIGHT, FirstOf, SortKey, TableMode
-from clonos_py.model.windows import Counted, Hopping, Tumbling, Window
+from clonos_py.model.windows import Counted, Hopping, Last, Tumbling, Window
 
 
 class Port(NamedTuple):
@@ -203,6 +203,21 @@ class AggregateCounted:
     keys: tuple[str, ...]
     window: Counted
     aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True)
+class AggregateOver:
+    """Each row, with the aggregates of the last rows of its key."""
+
+    keys: tuple[str, ...]
+    last: Last
+    aggregates: tuple[Aggregate, ...]
+    time_column: str
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The columns of the output that are not those of the row."""
+        return tuple(aggregate.name for aggregate in self.aggregates)
 
 
 @dataclass(frozen=True)
@@ -386,12 +401,12 @@ class RunProcess:
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
     | CallPerRow | CallPerBatch | Unite | Spread | GatherRows | LoopHead | AggregateWindows | AggregateCounted
-    | AggregateTable | TopTable | TopWindows | TopCounted | LimitRows | SortRows | ReduceRows
+    | AggregateOver | AggregateTable | TopTable | TopWindows | TopCounted | LimitRows | SortRows | ReduceRows
     | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinTable | JoinDeltas
     | ShowChanges | MergeDeltas | LookUpRows | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions | JoinTable
-AGGREGATING = AggregateWindows | AggregateCounted | AggregateTable
+AGGREGATING = AggregateWindows | AggregateCounted | AggregateOver | AggregateTable
 GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
 """Work that emits frames independently of how its input was cut."""
 STATEFUL = GROUPING | LimitRows | SortRows | ReduceRows | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess

@@ -16,6 +16,7 @@ from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.plan.logical import (
     AGGREGATING,
     AggregateCounted,
+    AggregateOver,
     AggregateTable,
     AggregateWindows,
     AssignEventTimes,
@@ -84,7 +85,9 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
         match node.work:
             case AssignEventTimes():
                 needs = False
-            case AggregateWindows(time_column=str()) | TopWindows() | SortRows() | JoinVersions() | RunProcess():
+            case AggregateWindows(time_column=str()) | AggregateOver() | TopWindows() | SortRows():
+                needs = True
+            case JoinVersions() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
@@ -124,10 +127,11 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             return passed
         case AggregateWindows(late=True):
             return every
-        case AggregateWindows() | AggregateCounted() | AggregateTable() as work:
+        case AggregateWindows() | AggregateCounted() | AggregateOver() | AggregateTable() as work:
             if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
                 return every
-            return _named(*work.keys, *_further(work), *(aggregate.column for aggregate in work.aggregates))
+            further = passed - _named(*work.made) if isinstance(work, AggregateOver) else ()
+            return _named(*work.keys, *_further(work), *further, *(aggregate.column for aggregate in work.aggregates))
         case TopTable(keys=keys, order=order, table_keys=table_keys) as work:
             of_table = () if table_keys is None else (*table_keys, WEIGHT_COLUMN)
             others = passed - _named(work.rank, work.kind, WEIGHT_COLUMN)
@@ -173,7 +177,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
 
 def _further(work: AGGREGATING) -> tuple[str | None, ...]:
     """Columns that the work reads besides keys and aggregated columns."""
-    if isinstance(work, AggregateWindows):
+    if isinstance(work, AggregateWindows | AggregateOver):
         return (work.time_column,)
     return (WEIGHT_COLUMN, *work.table_keys) if isinstance(work, AggregateTable) and work.weighted else ()
 
@@ -202,6 +206,8 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case ExplodeRows() | ShowChanges() | MergeDeltas():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
+        case AggregateOver() as over:
+            return replace(node, schemas=(_narrowed(node.schemas[0], names.union(over.made)),))
         case JoinDeltas(mode="deltas", weight=weight) as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)
             schema = _narrowed(node.schemas[0], names | {weight})

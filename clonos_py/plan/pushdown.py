@@ -16,6 +16,7 @@ from clonos_py.expressions.tree import Column, KernelCall
 from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.plan.logical import (
     AggregateCounted,
+    AggregateOver,
     AggregateTable,
     AggregateWindows,
     FilterRows,
@@ -72,7 +73,12 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
             made = dict(columns)
             if all(isinstance(made[name], Column) for name in predicate.inputs()):
                 return _inserted(graph, node, target, {0: predicate.substitute(made)}, None)
-        case AggregateWindows(keys=keys, late=False) | AggregateCounted(keys=keys) | AggregateTable(keys=keys) if keys:
+        case (
+            AggregateWindows(keys=keys, late=False)
+            | AggregateCounted(keys=keys)
+            | AggregateOver(keys=keys)
+            | AggregateTable(keys=keys)
+        ) if keys:
             return _split(graph, node, target, {key: (0, key) for key in keys})
         case JoinWindows() | JoinHistory() | JoinDeltas() as work:
             # where rows without a match are in the result, a filter on the other side would make more of them

@@ -29,10 +29,11 @@ from clonos_py.model.state_definitions import (
     seconds_text,
 )
 from clonos_py.model.tables import SortKey
-from clonos_py.model.window_texts import window_text
+from clonos_py.model.window_texts import last_text, window_text
 from clonos_py.plan.logical import (
     AGGREGATING,
     AggregateCounted,
+    AggregateOver,
     AggregateTable,
     AggregateWindows,
     AssignEventTimes,
@@ -110,6 +111,12 @@ def state_definition(
             )
         case AggregateCounted():
             facts = {"keys": keys(work.keys), "window": window_text(work.window)}
+            return defined(
+                facts | _distinct_counts(graph, node, work.aggregates, columns),
+                aggregates=_aggregates(graph, node, work.aggregates),
+            )
+        case AggregateOver():
+            facts = {"keys": keys(work.keys), "over": last_text(work.last), "event time": work.time_column}
             return defined(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
                 aggregates=_aggregates(graph, node, work.aggregates),

@@ -26,6 +26,7 @@ from clonos_py import (
     col,
     count,
     counted,
+    last,
     list_state,
     map_state,
     testing,
@@ -62,6 +63,28 @@ def test_a_count_window_holds_a_number_of_rows() -> None:
     found = testing.run(tens_of(rows), {"orders": rows}, kills=1)["tens"]
     windows = [range(10), range(5, 15), range(10, 17), range(15, 17)]
     assert [(row.orders, row.cents) for row in found] == [(len(window), sum(window)) for window in windows]
+
+
+class Scored(Record):
+    at: Instant
+    customer: str
+    cents: int
+    orders: int
+    usual: float
+
+
+def scored(rows: list[Order]) -> Job:
+    job = Job("scored")
+    orders = orders_of(job, rows).key_by("customer").over(last("1h")).aggregate(orders=count()).named("hour")
+    tens = orders.key_by("customer").over(last(rows=10))
+    tens.aggregate(Scored, usual=col("cents").mean()).named("tens").sink(MemorySink()).named("scored")
+    return job
+
+
+def test_rows_carry_aggregates_of_their_last_rows() -> None:
+    rows = [Order(at(f"{20 * number}m"), "ab"[number == 3], "tea", 100 * number) for number in range(5)]
+    found = testing.run(scored(rows), {"orders": rows}, kills=1)["scored"]
+    assert [(row.orders, row.usual) for row in found] == [(1, 0), (2, 50), (3, 100), (1, 300), (3, 175)]
 
 
 # ---- expressions

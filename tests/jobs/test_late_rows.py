@@ -23,6 +23,7 @@ from clonos_py import (
     col,
     count,
     hopping,
+    last,
     session,
     testing,
     tumbling,
@@ -148,6 +149,10 @@ DROPPING: dict[str, tuple[Callable[[Job], Stream[Any]], Callable[[list[Event]], 
         lambda job: started(job).key_by("key").process(Passing, in_order=True),
         lambda events: len(events) - len(late(events, lambda at: at + 1)),
     ),
+    "an over": (
+        lambda job: started(job).key_by("key").over(last("5us")).aggregate(rows=count()),
+        lambda events: len(events) - len(late(events, lambda at: at + 1)),
+    ),
 }
 
 
@@ -162,7 +167,7 @@ def test_dropped_rows_follow_from_the_rows_alone(what: str, parallelism: int) ->
         job = Job("dropped-rows")
         made(job).sink(MemorySink()).named("out")
         out = testing.run(job, {"in": reads(events, sizes)}, parallelism=parallelism)["out"]
-        rows = len(out) if what.startswith("a function") else sum(row.id for row in out)
+        rows = sum(row.id for row in out) if what.startswith("a window") else len(out)
         assert rows == expected(events)
 
     holds()

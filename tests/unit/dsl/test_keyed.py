@@ -30,6 +30,7 @@ from clonos_py import (
     counted,
     forever,
     hopping,
+    last,
     session,
     state,
     tumbling,
@@ -200,6 +201,21 @@ def test_an_aggregate_by_a_nested_key_is_refused() -> None:
         (
             lambda: keyed().window(counted(10)).aggregate(n=count()).window(tumbling("1s")).aggregate(n=count()),
             "this stream has no event time",
+        ),
+        (last, "it takes a duration, last..1h.., or a number of rows, last.rows=10."),
+        (lambda: last("1h", rows=3), "it takes a duration, last..1h.., or a number of rows, last.rows=10."),
+        (lambda: last("0s"), "span is '0s', it must be more than 0"),
+        (lambda: last(rows=0), "rows is 0, it must be a number of rows, at least 1"),
+        (lambda: keyed().over("1h"), "'1h' does not say which rows: use last"),  # type: ignore[arg-type]
+        (lambda: keyed().over(last("1h")).aggregate(), "at least one aggregate"),
+        (lambda: keyed().over(last("1h")).aggregate(price=count()), "'price' is a column of the rows already"),
+        (
+            lambda: keyed().window(counted(10)).aggregate(n=count()).over(last("1h")).aggregate(rows=count()),
+            "this stream has no event time",
+        ),
+        (
+            lambda: keyed().aggregate(n=count()).changes().over(last("1h")).aggregate(rows=count()),
+            "these rows are changes of the table",
         ),
         (lambda: keyed().window(tumbling("1s"), lateness="-1s"), "lateness is '-1s'"),
         (lambda: keyed().window(tumbling("1s", processing_time=True), lateness="1s"), "0 in processing time"),
