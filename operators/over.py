@@ -79,9 +79,13 @@ class Over(Operator):
         rows, times = with_times(rows if self._reads_all else rows.select(self._columns), self._time, self.ctx)
         late = times < self._reached(rows)
         if late.any():
-            self.ctx.count("late_rows", int(late.sum()))
+            self.on_late(rows.filter(pa.array(late)))
             rows = rows.filter(pa.array(~late))
         self._waiting.add(rows)
+
+    def on_late(self, rows: pa.RecordBatch) -> None:
+        """Counts rows that are dropped."""
+        self.ctx.count("late_rows", rows.num_rows)
 
     def _reached(self, rows: pa.RecordBatch) -> int | Ints:
         """The watermark; by row if key groups have reached different ones."""

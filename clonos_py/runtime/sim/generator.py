@@ -391,7 +391,10 @@ def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
 
 def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
     kinds: list[StepKind] = [
-        k for k in StepKind if k not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT)
+        k
+        for k in StepKind
+        if k
+        not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT, StepKind.OVER)
     ]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)
@@ -482,7 +485,7 @@ def _with_silence(
     nodes = tuple(
         replace(node, volume=replace(alike, logged=node.volume.logged))
         if node.volume is not None
-        else replace(node, steps=_with_windows(random_, node.steps))
+        else replace(node, steps=_with_windows(random_, node))
         for node in topology.nodes
     )
     if "stop" in range_.faults and random_.random() < 0.5:
@@ -490,10 +493,16 @@ def _with_silence(
     return replace(topology, nodes=nodes), faults
 
 
-def _with_windows(random_: random.Random, steps: tuple[StepKind, ...]) -> tuple[StepKind, ...]:
-    """The last step, or none, keeps rows in windows instead."""
-    windows = steps[-1] is not StepKind.PARTS and random_.random() < 0.7
-    return (*steps[:-1], StepKind.WINDOWS) if windows else steps
+def _with_windows(random_: random.Random, node: SimulatedVertex) -> tuple[StepKind, ...]:
+    """The last step, or none, keeps rows until the watermark instead."""
+    steps = node.steps
+    if steps[-1] is StepKind.PARTS:
+        return steps
+    drawn = random_.random()
+    by_key = all(feed.partitioning is Partitioning.HASH for feed in node.feeds)
+    if drawn < 0.7:
+        return (*steps[:-1], StepKind.OVER if by_key and drawn < 0.35 else StepKind.WINDOWS)
+    return steps
 
 
 def _with_verbs(random_: random.Random, topology: Topology) -> Topology:

@@ -21,6 +21,7 @@ from clonos_py.operators.sort import Sort
 from clonos_py.runtime.sim.async_step import ask_later
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
+from clonos_py.runtime.sim.over_step import SumLastIds
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
 _RANK = Aggregate("count", None, "rank", pa.int64())
@@ -376,6 +377,7 @@ class StepKind(Enum):
     WATERMARK = "watermark"
     WINDOWS = "windows"
     SORT = "sort"
+    OVER = "over"
     TIMERS = "timers"
     COUNT = "count"
     RANK = "rank"
@@ -397,6 +399,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.WATERMARK: AskWatermark,
     StepKind.WINDOWS: CloseWindows,
     StepKind.SORT: SortByTime,
+    StepKind.OVER: SumLastIds,
     StepKind.TIMERS: CountTimers,
     StepKind.COUNT: CountRows,
     StepKind.RANK: RankByKey,

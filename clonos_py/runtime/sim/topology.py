@@ -274,7 +274,8 @@ def _moves_rows_of_keys(steps: Sequence[StepKind]) -> bool:
     """Whether a step with state by key follows one whose rows may change their instance with the parallelism. The
     planner shuffles rows between the two."""
     keeping = [place for place, kind in enumerate(steps) if kind in (StepKind.ASYNC, StepKind.WINDOWS, StepKind.SORT)]
-    return bool(keeping) and any(kind in RANKING for kind in steps[keeping[0] :])
+    by_key = (*RANKING, StepKind.OVER)
+    return bool(keeping) and any(kind in by_key for kind in steps[keeping[0] :])
 
 
 def _ports(kind: StepKind) -> tuple[pa.Schema, ...]:
