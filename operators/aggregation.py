@@ -2,9 +2,10 @@
 
 A partial batch has one row per group (of one input batch, or of many after merging): the keys and hidden columns. These
 are ``rows`` (how many rows it stands for) and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``,
-``NAME:min``, ``NAME:max``, ``NAME:distinct``, a list of values, ``NAME:first``, ``NAME:last`` and ``NAME:collect``,
-values with their arrival numbers, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into
-partial batches. ``finish`` turns them into results.
+``NAME:min``, ``NAME:max``, ``NAME:distinct``, a list of values, ``NAME:moments``, those of a variance, ``NAME:values``
+and ``NAME:registers``, sketches, ``NAME:first``, ``NAME:last``, ``NAME:collect`` and ``NAME:bounded``, values with
+their arrival numbers, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into partial batches.
+``finish`` turns them into results.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clonos_py.columns import arrivals
+from clonos_py.columns import arrivals, sketches
 from clonos_py.columns.distinct import distinct_values, united
 from clonos_py.columns.grouping import Groups, group
+from clonos_py.columns.moments import MOMENTS, merged_moments, moments, variances
 from clonos_py.columns.reduction import WIDE, count_rows, count_values, greatest, least, sums, wide_sums
 from clonos_py.columns.views import Column, plain_type, take
 from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.hidden import hidden
-from clonos_py.operators.arrivals import ARRIVAL_COLUMN
+from clonos_py.operators.arrivals import ARRIVAL_COLUMN, TIME_COLUMN, with_arrivals
 from clonos_py.operators.folding import fold_rows, merge_folds, results_of_folds
 from clonos_py.operators.means import means, means_of_integers, whole_means
 
@@ -34,15 +36,20 @@ ROWS_COLUMN = hidden("rows")
 
 _SUM_DIGITS = 38
 _STARTED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
-    "count": count_values, "min": least, "max": greatest, "distinct": distinct_values
+    "count": count_values, "min": least, "max": greatest, "distinct": distinct_values, "moments": moments,
+    "values": sketches.value_counts, "registers": sketches.registers,
 }  # fmt: skip
 _MERGED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
     "count": sums, "min": least, "max": greatest, "distinct": united, "first": arrivals.first,
-    "last": arrivals.last, "collect": arrivals.joined,
+    "last": arrivals.last, "collect": arrivals.joined, "moments": merged_moments, "values": sketches.added_counts,
+    "registers": sketches.united_registers,
 }  # fmt: skip
 _STARTED_BY_ARRIVAL: Mapping[str, Callable[[Column, Groups], Any]] = {
     "first": arrivals.first, "last": arrivals.last, "collect": arrivals.collected
 }  # fmt: skip
+
+_FIXED = {"moments": MOMENTS, "values": sketches.SKETCH, "registers": sketches.SKETCH}
+"""By kind: the type of accumulators of any column."""
 
 
 class Accumulator(NamedTuple):
@@ -59,13 +66,13 @@ class Partials:
     def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
         self.keys = tuple(keys)
         self.aggregates = tuple(aggregates)
-        self.accumulators = tuple(a for aggregate in aggregates for a in _accumulators(aggregate))
+        self.accumulators = tuple(a for aggregate in aggregates for a in accumulators_of(aggregate))
 
     def combine(self, rows: pa.RecordBatch, groups: Groups, extra: Mapping[str, Any]) -> pa.RecordBatch:
         """Aggregates input rows to one partial row per group. ``extra``: further columns, with one value per group."""
         columns = self._keys_of(rows, groups) | dict(extra) | {ROWS_COLUMN: count_rows(groups)}
         for name, kind, aggregate in self.accumulators:
-            columns[name] = _start(kind, aggregate, rows, groups)
+            columns[name] = started(kind, aggregate, rows, groups)
         return pa.record_batch(columns)
 
     def merge(
@@ -114,12 +121,12 @@ class Partials:
     def fields(self, schema: pa.Schema, extra: Sequence[Any]) -> list[Any]:
         """The fields, in order, of a partial batch of rows with ``schema``."""
         keys = [pa.field(key, plain_type(schema.field(key).type)) for key in self.keys]
-        accumulators = [pa.field(name, _accumulator_type(kind, a, schema)) for name, kind, a in self.accumulators]
+        accumulators = [pa.field(name, accumulator_type(kind, a, schema)) for name, kind, a in self.accumulators]
         return [*keys, *extra, pa.field(ROWS_COLUMN, pa.int64()), *accumulators]
 
     def stored_schema(self, rows: pa.Schema, extra: Sequence[str]) -> pa.Schema:
         """The columns of partial rows of rows with ``rows``, as ``combine`` makes them. ``extra``: int64 columns."""
-        empty = pa.RecordBatch.from_pylist([], schema=rows.append(pa.field(ARRIVAL_COLUMN, pa.int64())))
+        empty = pa.RecordBatch.from_pylist([], schema=with_arrivals(rows))
         return self.combine(empty, self.groups(empty), {name: constant(0, 0) for name in extra}).schema
 
     def _keys_of(self, rows: pa.RecordBatch, groups: Groups) -> dict[str, Any]:
@@ -132,11 +139,17 @@ def constant(value: int, rows: int) -> Column:
     return pa.array(np.full(rows, value, np.int64))
 
 
-def _accumulators(aggregate: Aggregate) -> list[Accumulator]:
+def accumulators_of(aggregate: Aggregate) -> list[Accumulator]:
+    """The columns of partial batches that an aggregate needs, besides the number of rows."""
     kinds = {
         "mean": ("sum", "count"),
         "count": () if aggregate.column is None else ("count",),
         "count_distinct": ("distinct",),
+        "var": ("moments",),
+        "std": ("moments",),
+        "approx_quantile": ("values",),
+        "approx_count_distinct": ("registers",),
+        "collect": ("collect" if aggregate.option is None else "bounded",),
     }
     return [
         Accumulator(accumulator_name(aggregate.name, kind), kind, aggregate)
@@ -144,10 +157,15 @@ def _accumulators(aggregate: Aggregate) -> list[Accumulator]:
     ]
 
 
-def _start(kind: str, aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups) -> Any:
+def started(kind: str, aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups) -> Any:
+    """An accumulator of each group of rows."""
     if kind == "user":
         return fold_rows(aggregate, rows, groups)
     assert aggregate.column is not None
+    if kind == "bounded":
+        times = rows.column(TIME_COLUMN)
+        values = arrivals.timed(rows.column(aggregate.column), times, rows.column(ARRIVAL_COLUMN))
+        return arrivals.earliest(values, groups.ids, groups.size, _most(aggregate))
     if kind in _STARTED_BY_ARRIVAL:
         values = arrivals.numbered(rows.column(aggregate.column), rows.column(ARRIVAL_COLUMN))
         return _STARTED_BY_ARRIVAL[kind](values, groups)
@@ -163,6 +181,8 @@ def _merge(accumulator: Accumulator, column: Column, groups: Groups) -> Any:
         return merge_folds(accumulator.aggregate, column, groups)
     if accumulator.kind == "sum":
         return _summed(sums, accumulator.aggregate, column, groups)
+    if accumulator.kind == "bounded":
+        return arrivals.joined_earliest(column, groups, _most(accumulator.aggregate))
     return _MERGED_BY[accumulator.kind](column, groups)
 
 
@@ -182,12 +202,23 @@ def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
         return _means(aggregate, *(partial.column(accumulator_name(name, kind)) for kind in ("sum", "count")))
     if function == "count_distinct":
         return pc.list_value_length(partial.column(accumulator_name(name, "distinct")))
-    column = partial.column(accumulator_name(name, function))
+    column = partial.column(accumulators_of(aggregate)[0].name)
+    if function in ("var", "std"):
+        found = variances(column, int(aggregate.option or 0))
+        return found if function == "var" else pc.sqrt(found)
+    if function == "approx_quantile":
+        return sketches.quantiles(column, aggregate.option or 0.0)
+    if function == "approx_count_distinct":
+        return sketches.distinct_counts(column)
     if function == "collect":
         return arrivals.lists_of(column, aggregate.type)
     if function in ("first", "last"):
         return arrivals.values_of(column)
     return results_of_folds(aggregate, column) if function == "user" else column
+
+
+def _most(aggregate: Aggregate) -> int:
+    return int(aggregate.option or 0)
 
 
 def _means(aggregate: Aggregate, total: Any, counts: Any) -> Any:
@@ -197,9 +228,11 @@ def _means(aggregate: Aggregate, total: Any, counts: Any) -> Any:
     return (means_of_integers if of_integers else means)(total, counts)
 
 
-def _accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any:
+def accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any:
     if kind in ("count", "user"):
         return pa.int64() if kind == "count" else pa.binary()
+    if kind in _FIXED:
+        return _FIXED[kind]
     assert aggregate.column is not None
     taken = plain_type(schema.field(aggregate.column).type)
     if kind in ("min", "max", "distinct"):

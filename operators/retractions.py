@@ -21,7 +21,7 @@ from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.hidden import hidden, is_hidden
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import WEIGHT_COLUMN, SortKey
-from clonos_py.operators.folding import fold_rows
+from clonos_py.operators.aggregation import accumulator_type, accumulators_of, started
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranked_rows import RankedRows
@@ -123,11 +123,8 @@ class _Kept(ABC):
     def accumulator_type(self, rows: pa.Schema) -> pa.DataType:
         """The type of the accumulator, for rows with these columns."""
         column = self.aggregate.column
-        match self.aggregate.function:
-            case "count_distinct":
-                return pa.int64()
-            case "user":
-                return pa.binary()
+        if self.aggregate.function == "count_distinct":
+            return pa.int64()
         assert column is not None
         found: pa.DataType = plain_type(rows.field(column).type)
         return found
@@ -226,17 +223,23 @@ class _ExtremeValues(_KeptValues):
         self._ranked.restore(parts, groups)
 
 
-class _FoldedRows(_Kept):
-    """Folds the rows of a key again, in the order in which they came to be as they are."""
+class _RowsOfKeys(_Kept):
+    """Computes an aggregate again from the rows of a key, in the order in which they came to be as they are."""
 
     def __init__(self, keys: tuple[str, ...], aggregate: Aggregate, table_keys: tuple[str, ...]) -> None:
         super().__init__(keys, aggregate)
+        (self._only,) = accumulators_of(aggregate)
+        self.accumulator = self._only.name
         self._identity = tuple(dict.fromkeys([*keys, *table_keys]))
         self._rows = KeyedRows(self._identity, self.table, keys)
 
     @property
     def rows(self) -> KeyedRows:
         return self._rows
+
+    def accumulator_type(self, rows: pa.Schema) -> pa.DataType:
+        found: pa.DataType = accumulator_type(self._only.kind, self.aggregate, rows)
+        return found
 
     def stored_schema(self, deltas: Deltas) -> pa.Schema:
         return self._stored(deltas.rows, deltas.key_groups).schema
@@ -249,12 +252,12 @@ class _FoldedRows(_Kept):
         self._rows.compact()
         groups, numbers = self._rows.find(deltas.partial, self.keys)
         if not len(numbers):
-            return Replaced(self.accumulator, groups, pa.array([], pa.binary()))
+            return Replaced(self.accumulator, groups, pa.array([], self.accumulator_type(deltas.rows.schema)))
         order = np.lexsort((numbers, groups))
         touched, ids = np.unique(groups[order], return_inverse=True)
         of_groups = Groups(ids, len(touched), np.empty(0, np.int64))
-        folds = fold_rows(self.aggregate, self._rows.take(numbers[order]), of_groups)
-        return Replaced(self.accumulator, touched, folds)
+        values = started(self._only.kind, self.aggregate, self._rows.take(numbers[order]), of_groups)
+        return Replaced(self.accumulator, touched, values)
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
         self._rows.restore(parts, groups)
@@ -270,8 +273,8 @@ def _kept(keys: tuple[str, ...], aggregate: Aggregate, table_keys: tuple[str, ..
     match aggregate.function:
         case "count_distinct":
             return _DistinctValues(keys, aggregate)
-        case "user":
-            return _FoldedRows(keys, aggregate, table_keys)
+        case _ if aggregate.recomputed:
+            return _RowsOfKeys(keys, aggregate, table_keys)
     return _ExtremeValues(keys, aggregate)
 
 

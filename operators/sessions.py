@@ -108,7 +108,7 @@ class SessionAggregate(WindowOperator, KeyedParts):
             return
         rows, times = (rows, None) if self._combined else self._times(rows)
         rows, watermarks = without_watermarks(rows)
-        given = _Given(rows, rows if times is None else self._arrivals.numbered(rows), times)
+        given = _Given(rows, rows if times is None else self._arrivals.numbered(rows, self._time_column or None), times)
         if watermarks is None or watermarks.null_count == len(watermarks):
             self._take_ahead(given)
             return

@@ -97,7 +97,7 @@ class WindowAggregate(WindowOperator, PartwiseOperator):
         else:
             rows, times = with_times(self._timely(rows), self._time_column, self.ctx)
             rows, panes = self._in_windows(rows, self._clock.assign(times))
-            self._take(by_pane(self._partials, self._arrivals.numbered(rows), panes))
+            self._take(by_pane(self._partials, self._arrivals.numbered(rows, self._time_column), panes))
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         return {"panes": grouped_schema(self._partials.stored_schema(inputs[0], [PANE_COLUMN]))}

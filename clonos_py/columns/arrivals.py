@@ -1,4 +1,4 @@
-"""The first value, the last value, and all values of each group, in order of arrival.
+"""The first value, the last value, and all values of each group, in order of arrival; and the first few by time.
 
 Each value carries its arrival number, so that partial results can be merged in any order. A numbered value is a struct
 of ``at`` and ``value``. Nulls do not count; a group without values gives null, or an empty list.
@@ -49,6 +49,30 @@ def joined(lists: Column, groups: Groups) -> Any:
     return _lists(values, groups.ids[rows], groups.size)
 
 
+def timed(column: Column, times: Column, arrivals: Column) -> Any:
+    """As ``numbered``, with a time by which values are ordered before their arrival."""
+    values = numbered(column, arrivals)
+    missing = values.is_null() if values.null_count else None
+    parts = [times, values.field("at"), values.field("value")]
+    return pa.StructArray.from_arrays(parts, ["time", "at", "value"], mask=missing)
+
+
+def earliest(values: Any, ids: Ints, size: int, most: int) -> Any:
+    """The first values with times of each group, at most so many, as a list."""
+    mask = valid(values)
+    rows = np.arange(len(values)) if mask is None else np.flatnonzero(mask)
+    order = rows[order_by([ids[rows], fixed(values.field("time"))[rows], _numbers(values)[rows]])]
+    of = ids[order]
+    kept = np.arange(len(of)) - of.searchsorted(of) < most
+    return _lists(take(values, order[kept]), of[kept], size)
+
+
+def joined_earliest(lists: Column, groups: Groups, most: int) -> Any:
+    """Joins lists of values with times, as far as these are the first of their group."""
+    values, rows = unrolled(lists)
+    return earliest(values, groups.ids[rows], groups.size, most)
+
+
 def values_of(values: Any) -> Any:
     """The values without their numbers."""
     return pc.struct_field(values, "value")
@@ -57,7 +81,10 @@ def values_of(values: Any) -> Any:
 def lists_of(lists: Any, kind: pa.DataType) -> Any:
     """The values of each list in order of arrival, as lists of type ``kind``."""
     values, rows = unrolled(lists)
-    order = order_by([rows, _numbers(values)])
+    keys = [rows, _numbers(values)]
+    if "time" in values.type.names:
+        keys.insert(1, fixed(values.field("time")))
+    order = order_by(keys)
     bounds = np.searchsorted(rows, np.arange(len(lists) + 1))
     inner = take(values_of(values), order)
     found: Any = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), inner)

@@ -20,7 +20,8 @@ from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError
 
 _SUM_PRECISION = 38
-_NEVER_NULL = ("count", "count_distinct", "collect", "user")
+_NEVER_NULL = ("count", "count_distinct", "approx_count_distinct", "collect", "user")
+_DEVIATIONS = ("var", "std")
 
 
 class Expression(Protocol):
@@ -38,6 +39,8 @@ class AggregateExpr:
     argument: ExpressionNode | None = None
     user: UserAggregate | None = None
     returns: pa.DataType | None = None
+    option: float | None = None
+    """See ``Aggregate``."""
 
     def __str__(self) -> str:
         return "count()" if self.argument is None else f"{self.argument}.{self.function}()"
@@ -61,11 +64,12 @@ class AggregateExpr:
             raise GraphError(f"{self}: {self.argument} is {taken.type}; whole=True is for integers")
         if result is None:
             raise GraphError(f"{self}: {self.argument} is {taken.type}, which {self.function} does not take")
-        return pa.field(name, result, nullable=taken.nullable and self.function not in _NEVER_NULL)
+        nullable = taken.nullable or (self.function in _DEVIATIONS and self.option != 0)  # of one row it is null
+        return pa.field(name, result, nullable=nullable and self.function not in _NEVER_NULL)
 
     def bound(self, name: str, column: str | None, output: pa.DataType) -> Aggregate:
         """The aggregate over ``column``, which holds its argument, into a column ``name`` of type ``output``."""
-        return Aggregate(self.function, column, name, output, self.user)
+        return Aggregate(self.function, column, name, output, self.user, self.option)
 
 
 def count() -> AggregateExpr:
@@ -92,7 +96,7 @@ def _result(function: str, taken: pa.DataType) -> pa.DataType | None:
     """The type of a function's result over a column; None if the function does not take such a column."""
     if function == "count":
         return pa.int64()
-    if function == "count_distinct":
+    if function in ("count_distinct", "approx_count_distinct"):
         return None if pa.types.is_nested(taken) else pa.int64()
     if function == "collect":
         return pa.list_(pa.field("item", taken, nullable=False))
@@ -100,6 +104,9 @@ def _result(function: str, taken: pa.DataType) -> pa.DataType | None:
         return taken
     if function in ("min", "max"):
         return None if pa.types.is_nested(taken) else taken
+    if function in (*_DEVIATIONS, "approx_quantile"):
+        numeric = pa.types.is_integer(taken) or pa.types.is_floating(taken) or pa.types.is_decimal(taken)
+        return pa.float64() if numeric else None
     if isinstance(taken, pa.Decimal128Type):
         return pa.decimal128(_SUM_PRECISION, taken.scale) if function == "sum" else taken
     if pa.types.is_floating(taken) or (pa.types.is_integer(taken) and function == "mean"):

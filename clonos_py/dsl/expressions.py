@@ -286,6 +286,28 @@ class Expr:
         integer, rounded towards zero, as in SQL."""
         return AggregateExpr("mean", self.node, returns=pa.int64() if whole else None)
 
+    def var(self, *, ddof: int = 1) -> AggregateExpr:
+        """The variance of the values that are not null: of a sample, or with ``ddof=0`` of all there are. NaN if one of
+        them is NaN, null if there are no more than ``ddof``."""
+        return AggregateExpr("var", self.node, option=_degrees("var", ddof))
+
+    def std(self, *, ddof: int = 1) -> AggregateExpr:
+        """The standard deviation, the root of ``var``."""
+        return AggregateExpr("std", self.node, option=_degrees("std", ddof))
+
+    def approx_quantile(self, share: float) -> AggregateExpr:
+        """About the least value that at least this share of the values, 0 to 1, does not exceed: 0.5 is the median. It
+        is at most 0.4% closer to 0 than that value. NaN is the greatest value. A sketch of the values is kept, not the
+        values: at most 256 numbers for each power of two between them."""
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise refused(f"approx_quantile({share!r}): it takes a share of the values, 0 to 1")
+        return AggregateExpr("approx_quantile", self.node, option=float(share))
+
+    def approx_count_distinct(self) -> AggregateExpr:
+        """About the number of distinct values; null does not count. The standard error is 1.6%. At most 4,096 numbers
+        are kept, whatever the number of values (HyperLogLog)."""
+        return AggregateExpr("approx_count_distinct", self.node)
+
     def first(self) -> AggregateExpr:
         """The first value that is not null. Rows count in the order in which they reach the operator, regardless of
         event time; recovery after a failure repeats that order."""
@@ -295,9 +317,14 @@ class Expr:
         """The last value that is not null; for the order see ``first``."""
         return AggregateExpr("last", self.node)
 
-    def collect(self) -> AggregateExpr:
-        """All values that are not null, in order of arrival; see ``first``. The state holds the whole list."""
-        return AggregateExpr("collect", self.node)
+    def collect(self, *, limit: int | None = None) -> AggregateExpr:
+        """All values that are not null, in order of arrival; see ``first``. The state holds the whole list.
+
+        ``limit``: only the first so many, in the order of event time, then of arrival; without event time, and in count
+        windows and tables, in order of arrival."""
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise refused(f"collect(limit={limit!r}): it takes a number of values, at least 1")
+        return AggregateExpr("collect", self.node, option=limit)
 
     def asc(self) -> SortOrder:
         """Ascending; nulls and NaN last."""
@@ -464,6 +491,12 @@ def node_of(value: object) -> ExpressionNode:
     if isinstance(value, AggregateExpr):
         raise refused(f"{value} is an aggregate: it stands in aggregate(...), not inside another expression")
     return value.node if isinstance(value, Expr) else Literal(value)
+
+
+def _degrees(method: str, ddof: object) -> int:
+    if type(ddof) is not int or ddof not in (0, 1):
+        raise refused(f"{method}(ddof={ddof!r}): it is 1 for a sample, or 0 for all there are")
+    return ddof
 
 
 def _text(method: str, value: object) -> str:

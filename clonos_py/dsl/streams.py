@@ -1041,7 +1041,8 @@ class KeyedTable(Generic[R]):
         """An updating result per key over the current rows; none for a key without rows.
 
         Counts, sums and means keep one row per key. ``min``, ``max`` and ``count_distinct`` also keep the values of
-        each key, and folds of your own its rows: these are folded again whenever one of them changes.
+        each key; variances, sketches and folds of your own its rows: they are computed again from these whenever one of
+        them changes.
         """
         with located("aggregate") as site:
             for name, found in aggregates.items():
@@ -1052,8 +1053,8 @@ class KeyedTable(Generic[R]):
                     )
             rows = self._table._rows
             found = aggregation(rows.schema, self._keys, {}, into, aggregates)
-            folds = any(aggregate.function == "user" for aggregate in found.aggregates)
-            table_keys = rows.identified() if folds else ()
+            recomputed = any(aggregate.recomputed for aggregate in found.aggregates)
+            table_keys = rows.identified() if recomputed else ()
             output = aggregated(rows.deltas(), self._keys, found, site, True, table_keys)
             return Table(updating_rows(output, self._keys, self._shrinks))
 

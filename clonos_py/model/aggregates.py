@@ -14,7 +14,19 @@ ORDERED = ("first", "last", "collect")
 """Functions whose result depends on the order of the rows."""
 RUNNING = ("count", "sum", "min", "max", "mean", "first", "last")
 """Functions whose result after one more row takes no longer the more rows there were."""
-_ACCUMULATORS = ("count", "sum", "min", "max", "distinct", "user", *ORDERED)
+_ACCUMULATORS = (
+    "count",
+    "sum",
+    "min",
+    "max",
+    "distinct",
+    "moments",
+    "values",
+    "registers",
+    "bounded",
+    "user",
+    *ORDERED,
+)
 
 
 @dataclass(frozen=True)
@@ -29,15 +41,17 @@ class UserAggregate:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``function`` is one of count, count_distinct, sum, min, max, mean, first, last, collect, user. ``column`` is its
-    input (None for count of rows); ``name`` and ``type`` are its output field. A mean that is an integer is rounded
-    towards zero."""
+    """``function`` is one of count, count_distinct, sum, min, max, mean, var, std, approx_quantile,
+    approx_count_distinct, first, last, collect, user. ``column`` is its input (None for count of rows); ``name`` and
+    ``type`` are its output field. A mean that is an integer is rounded towards zero. ``option``: the degrees of freedom
+    that var and std take off, the share of an approximate quantile, the most values of collect."""
 
     function: str
     column: str | None
     name: str
     type: pa.DataType
     user: UserAggregate | None = None
+    option: float | None = None
 
     @property
     def ordered(self) -> bool:
@@ -50,10 +64,16 @@ class Aggregate:
         return self.function in ("count", "sum", "mean")
 
     @property
+    def recomputed(self) -> bool:
+        """Whether it is computed again from all rows of a table when one of them changes."""
+        return self.function in ("var", "std", "approx_quantile", "approx_count_distinct", "user")
+
+    @property
     def mergeable(self) -> bool:
         """Whether partial results of batches may be merged in any order with the same result (D14). Integer and decimal
-        sums, counts and extremes may; float sums, user folds and functions that depend on the order of rows may not."""
-        if self.function in ("count", "count_distinct", "min", "max"):
+        sums, counts, extremes and sketches may; float sums, variances, user folds and functions that depend on the
+        order of rows may not."""
+        if self.function in ("count", "count_distinct", "min", "max", "approx_quantile", "approx_count_distinct"):
             return True
         return self.function in ("sum", "mean") and not pa.types.is_floating(self.type)
 

@@ -248,7 +248,8 @@ def _aggregates(graph: LogicalGraph, node: Node, aggregates: Sequence[Aggregate]
         if is_hidden(aggregate.name):
             continue
         column = "" if aggregate.column is None else _origin(graph, node, aggregate.column)
-        found[aggregate.name] = f"{aggregate.function}({column}) as {aggregate.type}"
+        option = "" if aggregate.option is None else f"[{aggregate.option:g}]"
+        found[aggregate.name] = f"{aggregate.function}{option}({column}) as {aggregate.type}"
     return found
 
 

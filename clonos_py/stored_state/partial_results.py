@@ -8,6 +8,7 @@ their accumulators are shown as JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.state import GROUP_COLUMN
 from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import Counted, Hopping, Session, Tumbling, Window
-from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
+from clonos_py.operators.aggregation import ROWS_COLUMN, Partials, accumulators_of
 from clonos_py.operators.count_windows import NUMBER_COLUMN
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
@@ -150,25 +151,27 @@ def _aggregates(texts: Mapping[str, str], stored: pa.Schema) -> list[Aggregate]:
     definitions say how they are computed, have no columns here."""
     found = []
     for name, text in texts.items():
-        function, _, rest = text.partition("(")
+        called, _, rest = text.partition("(")
+        function, _, option = called.removesuffix("]").partition("[")
         column, _, kind = rest.rpartition(") as ")
         if function == "count_distinct" and accumulator_name(name, "count") in stored.names:
             function = "count"  # a table counts values as they come
-        aggregate = Aggregate(function, column or None, name, arrow_type(kind) or pa.null())
-        found.append(Aggregate(function, column or None, name, _type(aggregate, stored)))
+        named = arrow_type(kind) or pa.null()
+        aggregate = Aggregate(function, column or None, name, named, option=float(option) if option else None)
+        found.append(replace(aggregate, type=_type(aggregate, stored)))
     return found
 
 
 def _type(aggregate: Aggregate, stored: pa.Schema) -> Any:
     """The type of a result: the one that the checkpoint names, or else that of the stored accumulator."""
-    function, kind = aggregate.function, accumulator_name(aggregate.name, aggregate.function)
+    function = aggregate.function
     if function == "user":
         return pa.list_(pa.string())
     if not pa.types.is_null(aggregate.type):
         return aggregate.type
     if function in ("count", "count_distinct", "mean"):
         return pa.float64() if function == "mean" else pa.int64()
-    accumulator: Any = stored.field(kind).type
+    accumulator: Any = stored.field(accumulators_of(aggregate)[0].name).type
     if function == "collect":
         return pa.list_(accumulator.value_type.field("value").type)
     return accumulator.field("value").type if function in ("first", "last") else accumulator

@@ -152,13 +152,17 @@ def aggregates() -> dict[str, Any]:
     return {
         "n": count(), "total": col("value").sum(), "mean": col("value").mean(), "kinds": col("value").count_distinct(),
         "first": col("id").first(), "ids": col("id").collect(), "least": col("value").min(),
+        "half": col("value").approx_quantile(0.5), "few": col("id").collect(limit=2),
+        "about": col("value").approx_count_distinct(),
     }  # fmt: skip
 
 
 def aggregated(rows: Sequence[Given]) -> tuple[Any, ...]:
     values = [row.value for row in rows]
     mean = sum(values) / len(values)
-    return len(rows), sum(values), mean, len(set(values)), rows[0].id, tuple(row.id for row in rows), min(values)
+    ids = tuple(row.id for row in rows)
+    half = sorted(values)[(len(values) - 1) // 2]
+    return len(rows), sum(values), mean, len(set(values)), rows[0].id, ids, min(values), half, ids[:2], len(set(values))
 
 
 def by_key(rows: Iterable[Given]) -> dict[str, list[Given]]:

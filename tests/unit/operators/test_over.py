@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -50,11 +51,15 @@ AGGREGATES = {
     Aggregate("count_distinct", "n", "different", WHOLE): "count(DISTINCT n) OVER w",
     Aggregate("first", "n", "first", WHOLE): 'arg_min(n, id + 1000 * "at") FILTER (n IS NOT NULL) OVER w',
     Aggregate("last", "word", "last", TEXT): 'arg_max(word, id + 1000 * "at") FILTER (word IS NOT NULL) OVER w',
+    Aggregate("var", "n", "variance", FLOAT, option=1): "var_samp(n) OVER w",
+    Aggregate("std", "n", "deviation", FLOAT, option=0): "stddev_pop(n) OVER w",
+    Aggregate("approx_quantile", "n", "quarter", FLOAT, option=0.25): "quantile_disc(n, 0.25) OVER w",
+    Aggregate("approx_count_distinct", "word", "words", WHOLE): "count(DISTINCT word) OVER w",
     Aggregate("collect", "n", "all", pa.list_(WHOLE)): 'list(("at", id, n)) FILTER (n IS NOT NULL) OVER w',
     Aggregate("user", "word", "joined", TEXT, JOINED): "list((\"at\", id, coalesce(nullif(word, ''), '-'))) OVER w",
 }
 RESULT = pa.schema([INPUT.field("id"), INPUT.field("at"), *(pa.field(f"r_{a.name}", a.type) for a in AGGREGATES)])
-NAMED = [Aggregate(a.function, a.column, f"r_{a.name}", a.type, a.user) for a in AGGREGATES]
+NAMED = [replace(aggregate, name=f"r_{aggregate.name}") for aggregate in AGGREGATES]
 
 Row = tuple[str | None, int | None, float | None, int | None, str | None]
 Step = list[Row] | int
@@ -142,7 +147,9 @@ def in_order(found: list[tuple[int, int, Any]] | None) -> list[Any]:
 
 
 def comparable(row: Any) -> tuple[Any, ...]:
-    return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in row)
+    return tuple(
+        ("NaN" if math.isnan(value) else round(value, 9)) if isinstance(value, float) else value for value in row
+    )
 
 
 def run(last: Last, history: list[Step], rescale_at: int, parallelism: int) -> tuple[Instances, list[Any], int]:
