@@ -1,7 +1,7 @@
 """Names the customer of each payment at once, by the orders that are known when it comes.
 
-The orders are a table: the last row of each id, for a month. The first payments wait until it is loaded. If its source went on, a
-payment that comes before its order would have no customer, and recovery would repeat which order was known.
+The orders are a table: the last row of each id, for a month. The first payments wait until it is loaded. If its source
+went on, a payment that comes before its order would have no customer, and recovery would repeat which order was known.
 
     clonos run examples/payers.py --runtime local --out payers
 """

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from clonos_py.model.windows import LastRows
 from clonos_py.plan.logical import (
     AggregateCounted,
+    AggregateOver,
     AggregateTable,
     DistinctRows,
     JoinHistory,
     JoinVersions,
     LogicalGraph,
     Node,
+    ReduceRows,
     RunProcess,
     TopCounted,
     TopTable,
@@ -32,8 +35,10 @@ def remedy(node: Node) -> str:
             return 'forever(ttl="7d")'
         case JoinVersions(oldest_us=None):
             return 'as_of(oldest="7d")'
-        case AggregateCounted(keys=[_, *_]) | TopCounted(keys=[_, *_]):
-            return "windows of time"
+        case AggregateOver(keys=[_, *_], last=LastRows()):
+            return 'over(last("1h"))'
+        case AggregateCounted(keys=[_, *_]) | TopCounted(keys=[_, *_]) | ReduceRows(keys=[_, *_]):
+            return "a window of time"
         case RunProcess() as work if not work.declared.declared_timers:
             states = work.declared.declared_states.values()
             return 'state(ttl="7d")' if any(state.ttl_us is None for state in states) else ""

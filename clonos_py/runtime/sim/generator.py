@@ -393,8 +393,7 @@ def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> 
     kinds: list[StepKind] = [
         k
         for k in StepKind
-        if k
-        not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT, StepKind.OVER)
+        if k not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT, StepKind.OVER)
     ]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)

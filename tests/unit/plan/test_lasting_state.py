@@ -19,6 +19,7 @@ from clonos_py import (
     counted,
     event_timer,
     forever,
+    last,
     state,
     tumbling,
 )
@@ -71,7 +72,15 @@ KEPT: dict[str, tuple[Write, str]] = {
     ),
     "counted": (
         lambda rows: rows.key_by("auction").window(counted(10)).aggregate(n=count()).named("kept"),
-        "windows of time",
+        "a window of time",
+    ),
+    "reduce": (
+        lambda rows: rows.key_by("auction").reduce(n=count()).named("kept"),
+        "a window of time",
+    ),
+    "over": (
+        lambda rows: rows.key_by("auction").over(last(rows=10)).aggregate(n=count()).named("kept"),
+        'over(last("1h"))',
     ),
     "process": (lambda rows: rows.key_by("auction").process(Remembers).named("kept"), 'state(ttl="7d")'),
 }
@@ -86,6 +95,8 @@ BOUNDED: dict[str, Write] = {
     "window": lambda rows: rows.key_by("auction").window(tumbling("1m")).aggregate(n=count()),
     "process": lambda rows: rows.key_by("auction").process(Forgets),
     "timers": lambda rows: rows.key_by("auction").process(Clears),
+    "over": lambda rows: rows.key_by("auction").over(last("1h")).aggregate(n=count()),
+    "limit": lambda rows: rows.limit(10),
     "stateless": lambda rows: rows.filter(col("price") > 1),
 }
 
