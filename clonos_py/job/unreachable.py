@@ -4,7 +4,7 @@ A connection that breaks is only a suspicion: it is opened again, mostly at once
 timeout, the two processes cannot reach each other, because of a firewall, a route or a port. The job then makes no
 progress although no process has failed. So one of the two is replaced, then the other if that did not help: a
 replacement may run on another node. If both replacements fail to connect, the job ends with an error that names the two
-tasks.
+tasks. A sender that has not answered meanwhile has failed itself, which the coordinator may learn much later.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Unreachable:
         since_us = self._since_us.setdefault(pair, self._context.now_us)
         if self._context.now_us - since_us < self._context.policy.connection_timeout_us:
             return None
-        chosen = self._to_replace(receiver, sender)
+        chosen = sender if sender.last_seen_us < since_us else self._to_replace(receiver, sender)
         self._since_us = {known: at_us for known, at_us in self._since_us.items() if chosen.number not in known}
         self._replaced[receiver.task, sender.task] += 1
         return chosen
