@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.windows import as_of as as_of
     from clonos_py.dsl.windows import between as between
     from clonos_py.dsl.windows import counted as counted
+    from clonos_py.dsl.windows import cumulative as cumulative
     from clonos_py.dsl.windows import forever as forever
     from clonos_py.dsl.windows import hopping as hopping
     from clonos_py.dsl.windows import last as last
@@ -89,6 +90,7 @@ _HOMES = {
         "as_of",
         "between",
         "counted",
+        "cumulative",
         "forever",
         "hopping",
         "last",
@@ -164,6 +166,7 @@ __all__ = [
     "col",
     "count",
     "counted",
+    "cumulative",
     "deterministic",
     "event_timer",
     "forever",

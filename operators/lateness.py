@@ -14,7 +14,7 @@ import pyarrow as pa
 from clonos_py.columns.row_watermarks import without_watermarks
 from clonos_py.columns.views import Bools, Column, Ints, fixed, valid
 from clonos_py.model.operators import Operator
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import InPanes
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.panes import PaneClock
 
@@ -34,10 +34,10 @@ class BehindWatermark:
 
 
 class LateForWindows:
-    """The rule of tumbling and hopping windows: a row is late if all windows that contain it have ended, the last one
+    """The rule of windows in panes: a row is late if all windows that contain it have ended, the last one
     more than ``lateness_us`` ago."""
 
-    def __init__(self, window: Tumbling | Hopping, time: str, lateness_us: int = 0) -> None:
+    def __init__(self, window: InPanes, time: str, lateness_us: int = 0) -> None:
         self._clock, self._time = PaneClock(window, lateness_us), time
 
     def __call__(self, rows: pa.RecordBatch, watermarks: Ints) -> Bools:

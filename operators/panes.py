@@ -22,7 +22,7 @@ from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Extent
 from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import Cumulative, Hopping, InPanes
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.keyed_chunks import owned_part
 
@@ -164,12 +164,15 @@ def _due(chunks: Sequence[Chunk]) -> int:
 
 
 class PaneClock:
-    """Arithmetic of tumbling and hopping windows over panes. All times are microseconds."""
+    """Arithmetic of windows over panes. All times are microseconds. A window is known by the time ``size`` before its
+    end. That is its start, unless windows grow."""
 
-    def __init__(self, window: Tumbling | Hopping, lateness_us: int = 0) -> None:
+    def __init__(self, window: InPanes, lateness_us: int = 0) -> None:
         self.size = window.size_us
-        self.slide = window.slide_us if isinstance(window, Hopping) else window.size_us
+        self.slide = _slide(window)
         self.pane = gcd(self.size, self.slide)
+        self.grows = isinstance(window, Cumulative)
+        self._starts_every = self.size if self.grows else self.slide
         self._lateness = lateness_us
 
     def assign(self, times: Ints) -> Ints:
@@ -183,28 +186,43 @@ class PaneClock:
         return panes % self.slide >= self.size
 
     def windows(self, pane: int) -> range:
-        """The starts of the windows that contain a pane."""
+        """The windows that contain a pane."""
+        if self.grows:
+            return range(pane + self.slide - self.size, pane // self.size * self.size + 1, self.slide)
         last = pane // self.slide * self.slide
         first = -((self.size - self.pane - pane) // self.slide) * self.slide
         return range(first, last + 1, self.slide)
 
     def panes(self, window: int) -> range:
-        """The panes of the window that starts at ``window``."""
-        return range(window, window + self.size, self.pane)
+        """The panes of a window."""
+        return range(self.start(window), window + self.size, self.pane)
+
+    def start(self, window: int) -> int:
+        """The start of a window."""
+        return (window + self.size - 1) // self.size * self.size if self.grows else window
 
     def late_before(self, watermark: int) -> int:
         """The time before which panes are late: they belong to no window that may still change."""
         if watermark == MAX_TIME:
             return MAX_TIME
-        start = ((watermark - self._lateness - self.size) // self.slide + 1) * self.slide
+        start = ((watermark - self._lateness - self.size) // self._starts_every + 1) * self._starts_every
         return max(start, MIN_TIME)
 
     def late_before_each(self, watermarks: Ints) -> Ints:
         """``late_before`` for each of some watermarks before MAX_TIME."""
-        lowest = MIN_TIME + self._lateness + self.size + self.slide
+        lowest = MIN_TIME + self._lateness + self.size + self._starts_every
         watermarks = np.maximum(watermarks, lowest)
-        return ((watermarks - self._lateness - self.size) // self.slide + 1) * self.slide
+        return ((watermarks - self._lateness - self.size) // self._starts_every + 1) * self._starts_every
 
     def changes_until(self, window: int) -> int:
-        """The watermark at which the window that starts at ``window`` is dropped."""
+        """The watermark at which a window is dropped."""
         return window + self.size + self._lateness
+
+
+def _slide(window: InPanes) -> int:
+    match window:
+        case Hopping(slide_us=slide_us):
+            return slide_us
+        case Cumulative(step_us=step_us):
+            return step_us
+    return window.size_us

@@ -3,8 +3,9 @@
 Panes are divided into blocks as long as a window, so every window is the end of one block and the beginning of the next
 (van Herk's and Gil and Werman's scheme). The ends of a block are merged once, backwards, when the block is complete.
 Its beginnings grow by one pane per window. So a window costs about three merges, regardless of its number of panes.
-This pays off if panes share keys; otherwise all panes are merged at once. All cached results except ``last_rows``
-follow from the panes alone. Adding a row to an old pane invalidates the results that depend on it.
+This pays off if panes share keys; otherwise all panes are merged at once. A cumulative window is such a beginning. All
+cached results except ``last_rows`` follow from the panes alone. Adding a row to an old pane invalidates the results
+that depend on it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ class SlidingMerges:
         and thus the order in which floats are added."""
 
     def merged(self, window: int) -> pa.RecordBatch:
-        """One partial row per key of the window that starts at ``window``, which has at least one row."""
+        """One partial row per key of a window, which has at least one row."""
+        if self._clock.grows:
+            found = self._beginning_of_block(self._clock.start(window), window + self._clock.size)
+            assert found is not None
+            return found
         parts = self._panes.rows(self._clock.panes(window))
         if sum(part.num_rows for part in parts) >= _WORTHWHILE_SHARING * self.last_rows > 0:
             parts = self._halves(window)

@@ -1,4 +1,4 @@
-"""Aggregates over tumbling and hopping windows, in event time or processing time.
+"""Aggregates over tumbling, hopping and cumulative windows, in event time or processing time.
 
 Every input batch is reduced to one partial row per key and pane before it becomes state (``panes.py``). A window is
 merged from its panes when it is due. In event time, that is when the watermark reaches its end. Late rows within the
@@ -23,7 +23,7 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Extent, Operator, PartwiseOperator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.times import MAX_TIME
-from clonos_py.model.windows import Hopping, Session, Tumbling
+from clonos_py.model.windows import InPanes, Session
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.footprints import not_restorable
 from clonos_py.operators.intervals import SESSION_COLUMNS
@@ -41,9 +41,7 @@ _VALUES_AT = "panes.values"
 class WindowCombine(Operator):
     """Reduces each batch to one partial row per key and pane. Emits ``combined_schema``; keeps no state."""
 
-    def __init__(
-        self, keys: Sequence[str], window: Tumbling | Hopping, aggregates: Sequence[Aggregate], time_column: str
-    ) -> None:
+    def __init__(self, keys: Sequence[str], window: InPanes, aggregates: Sequence[Aggregate], time_column: str) -> None:
         self._partials = Partials(keys, aggregates)
         self._clock = PaneClock(window)
         self._time_column = time_column
@@ -65,7 +63,7 @@ class WindowAggregate(WindowOperator, PartwiseOperator):
     def __init__(
         self,
         keys: Sequence[str],
-        window: Tumbling | Hopping,
+        window: InPanes,
         aggregates: Sequence[Aggregate],
         schema: pa.Schema,
         time_column: str | None = None,
@@ -285,14 +283,14 @@ class WindowAggregate(WindowOperator, PartwiseOperator):
         if partial.num_rows == 0:
             return
         bounds = {
-            "window_start": constant(window, partial.num_rows),
+            "window_start": constant(self._clock.start(window), partial.num_rows),
             "window_end": constant(window + self._clock.size, partial.num_rows),
         }
         self.out.emit(self._partials.finish(partial, self._schema, bounds))
 
 
 def combined_schema(
-    input_schema: pa.Schema, keys: Sequence[str], window: Tumbling | Hopping | Session, aggregates: Sequence[Aggregate]
+    input_schema: pa.Schema, keys: Sequence[str], window: InPanes | Session, aggregates: Sequence[Aggregate]
 ) -> pa.Schema:
     """The schema that ``WindowCombine`` or, for sessions, ``SessionCombine`` emits for rows of ``input_schema``."""
     names = SESSION_COLUMNS if isinstance(window, Session) else (PANE_COLUMN,)

@@ -61,7 +61,7 @@ from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Counted, Hopping, Last, Session, Tumbling, Window
+from clonos_py.model.windows import Counted, Hopping, Last, Tumbling, Window
 from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerRow,
@@ -572,9 +572,10 @@ class KeyedStream(Helpful, Generic[R]):
                 if lateness_us:
                     raise GraphError(f"lateness is {lateness!r}: rows of count windows are never late, leave it out")
                 return CountedStream(self._rows, self._keys, window)
-            if not isinstance(window, Tumbling | Hopping | Session):
+            if not isinstance(window, Window):
                 raise GraphError(
-                    f"{window!r} is not a window: use tumbling(...), hopping(...), session(...) or counted(...)"
+                    f"{window!r} is not a window: use tumbling(...), hopping(...), cumulative(...), session(...) or "
+                    "counted(...)"
                 )
             if lateness_us < 0 or (lateness_us and window.processing_time):
                 raise GraphError(f"lateness is {lateness!r}: it must be at least 0, and 0 in processing time")

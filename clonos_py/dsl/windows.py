@@ -1,5 +1,6 @@
-"""Windows as users write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``, ``counted(10)``;
-``last("1h")`` of a row; for joins ``between("-5m", "0s")``, ``until("expires")``, ``as_of()`` and ``forever()``."""
+"""Windows as users write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``cumulative("1d", "1h")``,
+``session("30s")``, ``counted(10)``; ``last("1h")`` of a row; and for joins ``between("-5m", "0s")``,
+``until("expires")``, ``as_of()`` and ``forever()``."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from clonos_py.dsl.callsite import located
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Counted, Hopping, Last, LastRows, LastSpan, Session, Tumbling
+from clonos_py.model.windows import Counted, Cumulative, Hopping, Last, LastRows, LastSpan, Session, Tumbling
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,16 @@ def hopping(size: Duration, slide: Duration, *, processing_time: bool = False) -
         if size_us % slide_us:
             raise GraphError(f"the size ({size}) must be a multiple of the slide ({slide})")
         return Hopping(size_us, slide_us, processing_time)
+
+
+def cumulative(size: Duration, step: Duration, *, processing_time: bool = False) -> Cumulative:
+    """Windows that grow: of each ``size``, aligned to the epoch, the first ``step``, the first two, and so on to the
+    whole. The sales of the day so far, each hour: ``cumulative("1d", "1h")``."""
+    with located("cumulative"):
+        size_us, step_us = _positive("size", size), _positive("step", step)
+        if size_us % step_us:
+            raise GraphError(f"the size ({size}) must be a multiple of the step ({step})")
+        return Cumulative(size_us, step_us, processing_time)
 
 
 def session(gap: Duration, *, processing_time: bool = False) -> Session:

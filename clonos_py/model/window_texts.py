@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from clonos_py.model.state_definitions import seconds_text
-from clonos_py.model.windows import Counted, Hopping, Last, LastRows, Session, Tumbling, Window
+from clonos_py.model.windows import Counted, Cumulative, Hopping, Last, LastRows, Session, Tumbling, Window
 
 _PROCESSING_TIME = " of processing time"
 _SECONDS = r"(\d+(?:\.\d+)?)s"
+_CUMULATIVE = re.compile(rf"{_SECONDS} by {_SECONDS}")
 _COUNTED = re.compile(r"(\d+) rows every (\d+)")
 _HOPPING = re.compile(rf"{_SECONDS} every {_SECONDS}")
 _TUMBLING = re.compile(rf"tumbling {_SECONDS}")
@@ -16,14 +17,18 @@ _SESSION = re.compile(rf"session {_SECONDS}")
 
 
 def window_text(window: Window | Counted) -> str:
-    """``tumbling 10s``, ``10s every 2s``, ``session 5s of processing time``, ``4 rows every 2``. Whether incomplete
-    count windows are emitted at the end is not part of it: that does not change the state."""
+    """``tumbling 10s``, ``10s every 2s``, ``10s by 2s`` (growing), ``session 5s of processing time``, or
+    ``4 rows every 2``.
+
+    Whether incomplete count windows are emitted at the end is not part of it: that does not change the state."""
     if isinstance(window, Counted):
         return f"{window.size} rows every {window.every}"
     time = _PROCESSING_TIME if window.processing_time else ""
     match window:
         case Session(gap_us=gap_us):
             return f"session {seconds_text(gap_us)}{time}"
+        case Cumulative(size_us=size_us, step_us=step_us):
+            return f"{seconds_text(size_us)} by {seconds_text(step_us)}{time}"
         case Hopping(size_us=size_us, slide_us=slide_us):
             return f"{seconds_text(size_us)} every {seconds_text(slide_us)}{time}"
     return f"tumbling {seconds_text(window.size_us)}{time}"
@@ -41,6 +46,8 @@ def window_of(text: str) -> Window | Counted:
         return Counted(int(found[1]), int(found[2]))
     if found := _HOPPING.fullmatch(spans):
         return Hopping(_micros(found[1]), _micros(found[2]), processing_time)
+    if found := _CUMULATIVE.fullmatch(spans):
+        return Cumulative(_micros(found[1]), _micros(found[2]), processing_time)
     if found := _TUMBLING.fullmatch(spans):
         return Tumbling(_micros(found[1]), processing_time)
     if found := _SESSION.fullmatch(spans):

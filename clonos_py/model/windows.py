@@ -23,6 +23,15 @@ class Hopping:
 
 
 @dataclass(frozen=True)
+class Cumulative:
+    """[k * size, k * size + n * step) for each n up to size / step: windows that grow until the next ones begin."""
+
+    size_us: int
+    step_us: int
+    processing_time: bool = False
+
+
+@dataclass(frozen=True)
 class Session:
     """Rows of a key less than ``gap_us`` apart; the window ends ``gap_us`` after its last row."""
 
@@ -55,4 +64,5 @@ class LastRows:
 
 
 Last = LastSpan | LastRows
-Window = Tumbling | Hopping | Session
+InPanes = Tumbling | Hopping | Cumulative
+Window = InPanes | Session

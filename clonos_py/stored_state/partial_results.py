@@ -21,7 +21,7 @@ from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.state import GROUP_COLUMN
 from clonos_py.model.times import MIN_TIME
-from clonos_py.model.windows import Counted, Hopping, Session, Tumbling, Window
+from clonos_py.model.windows import Counted, Cumulative, Hopping, Session, Tumbling, Window
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials, accumulators_of
 from clonos_py.operators.count_windows import NUMBER_COLUMN
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN
@@ -46,7 +46,7 @@ def results_so_far(given: OperatorContents, table: str, rows: pa.RecordBatch, wi
     folds = [found for found in aggregates if found.function == "user"]
     partials = Partials(keys, [found for found in aggregates if found.function != "user"])
     match window:
-        case Tumbling() | Hopping():
+        case Tumbling() | Hopping() | Cumulative():
             merged = _of_panes(given, partials, rows, PaneClock(window), folds)
         case Counted():
             merged = _of_counts(partials, rows, window, folds)
@@ -78,7 +78,8 @@ def _of_panes(
     rows = rows.take(pa.array(found, pa.int64()))
     groups = group([start_of, *(rows.column(key) for key in partials.keys)], rows.num_rows)
     starts_of = start_of[groups.first]
-    bounds = {WINDOW_START: pa.array(starts_of, pa.int64()), WINDOW_END: pa.array(starts_of + clock.size, pa.int64())}
+    begins = [clock.start(window) for window in starts_of.tolist()]
+    bounds = {WINDOW_START: pa.array(begins, pa.int64()), WINDOW_END: pa.array(starts_of + clock.size, pa.int64())}
     return _Merged(_merged(partials, rows, groups, folds), bounds)
 
 

@@ -22,6 +22,7 @@ from clonos_py import (
     between,
     col,
     count,
+    cumulative,
     hopping,
     last,
     session,
@@ -81,6 +82,7 @@ WINDOWS: dict[str, tuple[Any, str, Callable[[int], int]]] = {
     "tumbling": (tumbling("10us"), "0s", lambda at: at // 10 * 10 + 10),
     "with lateness": (tumbling("10us"), "3us", lambda at: at // 10 * 10 + 13),
     "hopping": (hopping("10us", "5us"), "0s", lambda at: at // 5 * 5 + 10),
+    "cumulative": (cumulative("10us", "5us"), "0s", lambda at: at // 10 * 10 + 10),
 }
 BEFORE: dict[str, tuple[Verb, Callable[[list[int]], list[int]]]] = {
     "nothing": (lambda events: events, lambda ids: ids),

@@ -33,6 +33,7 @@ from clonos_py import (
     col,
     count,
     counted,
+    cumulative,
     event_timer,
     forever,
     hopping,
@@ -190,6 +191,16 @@ def of_windows(size: int, slide: int, lateness: int = 0) -> Counter[Any]:
     )
 
 
+def of_growing_windows(size: int, step: int) -> Counter[Any]:
+    found: dict[tuple[str, int, int], list[Given]] = {}
+    for row in ROWS:
+        start = row.at // (size * SECOND) * size * SECOND
+        for end in range(start + step * SECOND, start + (size + step) * SECOND, step * SECOND):
+            if row.at < end and end > REACHED:
+                found.setdefault((row.key, start, end), []).append(row)
+    return Counter((key, moment(start), moment(end), *aggregated(rows)) for (key, start, end), rows in found.items())
+
+
 def of_sessions(gap: int) -> Counter[Any]:
     """The pause ends the first sessions of all keys, which are emitted."""
     late = by_key(row for row in ROWS if row.id >= 40)
@@ -252,6 +263,7 @@ class Looked(NamedTuple):
 LOOKED = [
     Looked("tumbling", of_windows(20, 20)),
     Looked("hopping", of_windows(20, 10)),
+    Looked("cumulative", of_growing_windows(20, 5)),
     Looked("lenient", of_windows(20, 10, lateness=15)),
     Looked("sessions", of_sessions(7)),
     Looked("counts", of_counts(9, 3)),
@@ -295,6 +307,7 @@ def build(folder: Path) -> Job:
 
     written(keyed.window(tumbling("20s")).aggregate(**aggregates()), "tumbling")
     written(keyed.window(hopping("20s", "10s")).aggregate(**aggregates()), "hopping")
+    written(keyed.window(cumulative("20s", "5s")).aggregate(**aggregates()), "cumulative")
     written(keyed.window(hopping("20s", "10s"), lateness="15s").aggregate(**aggregates()), "lenient")
     written(keyed.window(session("7s")).aggregate(**aggregates()), "sessions")
     written(keyed.window(counted(9, every=3)).aggregate(**aggregates()), "counts")

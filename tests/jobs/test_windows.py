@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from clonos_py import Instant, Job, Record, UserAggregate, aggregate_by, col, count, hopping, session, testing, tumbling
+from clonos_py import (
+    Instant,
+    Job,
+    Record,
+    UserAggregate,
+    aggregate_by,
+    col,
+    count,
+    cumulative,
+    hopping,
+    session,
+    testing,
+    tumbling,
+)
 from clonos_py.connectors import MemorySink
 from tests.jobs.rows import (
     BY_KEY,
@@ -52,6 +65,15 @@ def in_windows(size: int, slide: int) -> list[Total]:
     return [total(start, start + size, events) for (_, start), events in windows.items()]
 
 
+def in_growing_windows(size: int, step: int) -> list[Total]:
+    windows: defaultdict[tuple[str, int, int], list[Event]] = defaultdict(list)
+    for event in EVENTS:
+        start = event.at // size * size
+        for end in range(event.at // step * step + step, start + size + 1, step):
+            windows[event.key, start, end].append(event)
+    return [total(start, end, events) for (_, start, end), events in windows.items()]
+
+
 def in_sessions(gap: int) -> list[Total]:
     found = []
     for events in BY_KEY.values():
@@ -69,9 +91,10 @@ def in_sessions(gap: int) -> list[Total]:
     [
         (tumbling("10s"), in_windows(10 * SECOND, 10 * SECOND)),
         (hopping("10s", "2s"), in_windows(10 * SECOND, 2 * SECOND)),
+        (cumulative("10s", "2s"), in_growing_windows(10 * SECOND, 2 * SECOND)),
         (session("3s"), in_sessions(3 * SECOND)),
     ],
-    ids=["tumbling", "hopping", "session"],
+    ids=["tumbling", "hopping", "cumulative", "session"],
 )
 def test_windows_in_event_time_equal_plain_python(window: Any, expected: list[Total], parallelism: int) -> None:
     rows = ran(lambda events: events.key_by("key").window(window).aggregate(Total, **AGGREGATES), parallelism)

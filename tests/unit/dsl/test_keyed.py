@@ -28,6 +28,7 @@ from clonos_py import (
     col,
     count,
     counted,
+    cumulative,
     forever,
     hopping,
     last,
@@ -179,6 +180,11 @@ def test_an_aggregate_by_a_nested_key_is_refused() -> None:
     ("write", "message"),
     [
         (lambda: hopping("10s", "3s"), "the size .10s. must be a multiple of the slide .3s."),
+        (lambda: cumulative("10s", "3s"), "the size .10s. must be a multiple of the step .3s."),
+        (
+            lambda: keyed().window(cumulative("10s", "2s")).top(1, by="price"),
+            "it takes tumbling or hopping windows in event time, and no lateness",
+        ),
         (lambda: tumbling("0s"), "size is '0s', it must be more than 0"),
         (lambda: tumbling("ten seconds"), "is not a duration"),
         (lambda: tumbling(10), "10 has no unit: write one of us, .*, such as '10s'"),  # type: ignore[arg-type]

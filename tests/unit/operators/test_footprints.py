@@ -16,7 +16,7 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.operators import PartwiseOperator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.tables import SortKey
-from clonos_py.model.windows import Counted, Hopping, Session, Tumbling
+from clonos_py.model.windows import Counted, Cumulative, Hopping, InPanes, Session, Tumbling
 from clonos_py.operators.count_windows import CountWindowAggregate, CountWindowTop
 from clonos_py.operators.footprints import OPEN_TABLE, FootprintLog, FootprintPlace, rows_of_footprints
 from clonos_py.operators.keyed_chunks import with_groups
@@ -58,7 +58,7 @@ def top() -> PartwiseOperator:
     return CountWindowTop(("key",), Counted(3, 3, True), 2, (SortKey("value", descending=True),), RANKED, "rank")
 
 
-def windowed(window: Tumbling | Hopping, lateness_us: int = 0, keys: Sequence[str] = ("key",)) -> PartwiseOperator:
+def windowed(window: InPanes, lateness_us: int = 0, keys: Sequence[str] = ("key",)) -> PartwiseOperator:
     return WindowAggregate(keys, window, AGGREGATES, without_key(WINDOWED, keys), "at", lateness_us)
 
 
@@ -79,6 +79,7 @@ MAKERS: dict[str, Callable[[], PartwiseOperator]] = {
     **COUNTED,
     "tumbling": lambda: windowed(Tumbling(10)),
     "hopping": lambda: windowed(Hopping(10, 4)),
+    "cumulative": lambda: windowed(Cumulative(12, 4)),
     "late": lambda: windowed(Hopping(10, 5), 5),
     "sessions": lambda: sessions(0),
     "late sessions": lambda: sessions(9),

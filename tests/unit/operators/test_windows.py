@@ -17,7 +17,7 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.tables import SortKey
 from clonos_py.model.times import LONGEST_US, MAX_TIME
-from clonos_py.model.windows import Hopping, Session, Tumbling
+from clonos_py.model.windows import Cumulative, Hopping, InPanes, Session, Tumbling
 from clonos_py.operators import panes
 from clonos_py.operators.panes import PANE_COLUMN
 from clonos_py.operators.sessions import SessionAggregate
@@ -46,7 +46,18 @@ ROWS = st.lists(
     max_size=25,
 )
 WINDOWS = st.sampled_from(
-    [Tumbling(10), Tumbling(1), Hopping(10, 5), Hopping(9, 6), Hopping(12, 3), Hopping(20, 2), Hopping(4, 6)]
+    [
+        Tumbling(10),
+        Tumbling(1),
+        Hopping(10, 5),
+        Hopping(9, 6),
+        Hopping(12, 3),
+        Hopping(20, 2),
+        Hopping(4, 6),
+        Cumulative(12, 3),
+        Cumulative(20, 20),
+        Cumulative(10, 1),
+    ]
 )
 
 
@@ -79,27 +90,33 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, INPUT, strict=True)], schema=INPUT)
 
 
-def aggregate(window: Tumbling | Hopping, **settings: Any) -> WindowAggregate:
+def aggregate(window: InPanes, **settings: Any) -> WindowAggregate:
     return WindowAggregate(("key",), window, COUNT, COUNTED, "at", **settings)
 
 
-def windows_of(window: Tumbling | Hopping, at: int) -> list[int]:
+def windows_of(window: InPanes, at: int) -> list[tuple[int, int]]:
+    """Start and end of the windows of a time."""
+    if isinstance(window, Cumulative):
+        start = at // window.size_us * window.size_us
+        ends = range(start + window.step_us, start + window.size_us + 1, window.step_us)
+        return [(start, end) for end in ends if at < end]
     slide = window.slide_us if isinstance(window, Hopping) else window.size_us
-    return [start for start in range(-120, 120, slide) if start <= at < start + window.size_us]
+    starts = range(-120, 120, slide)
+    return [(start, start + window.size_us) for start in starts if start <= at < start + window.size_us]
 
 
-def expected(window: Tumbling | Hopping, rows: list[Row]) -> dict[tuple[str | None, int], dict[str, Any]]:
-    groups: dict[tuple[str | None, int], list[int | None]] = {}
+def expected(window: InPanes, rows: list[Row]) -> dict[tuple[str | None, int, int], dict[str, Any]]:
+    groups: dict[tuple[str | None, int, int], list[int | None]] = {}
     for key, value, at in rows:
-        for start in windows_of(window, at):
-            groups.setdefault((key, start), []).append(value)
+        for start, end in windows_of(window, at):
+            groups.setdefault((key, start, end), []).append(value)
     results = {}
-    for (key, start), group in groups.items():
+    for (key, start, end), group in groups.items():
         some = [value for value in group if value is not None]
-        results[key, start] = {
+        results[key, start, end] = {
             "key": key,
             "window_start": start,
-            "window_end": start + window.size_us,
+            "window_end": end,
             "rows": len(group),
             "values": len(some),
             "total": sum(some) if some else None,
@@ -110,16 +127,14 @@ def expected(window: Tumbling | Hopping, rows: list[Row]) -> dict[tuple[str | No
     return results
 
 
-def by_window(rows: list[dict[str, Any]]) -> dict[tuple[str | None, int], dict[str, Any]]:
-    found = {(row["key"], row["window_start"]): row for row in rows}
+def by_window(rows: list[dict[str, Any]]) -> dict[tuple[str | None, int, int], dict[str, Any]]:
+    found = {(row["key"], row["window_start"], row["window_end"]): row for row in rows}
     assert len(found) == len(rows), "a window came out twice"
     return found
 
 
 @given(WINDOWS, st.lists(ROWS, max_size=5), st.booleans())
-def test_every_window_of_every_key_comes_out_once(
-    window: Tumbling | Hopping, batches: list[list[Row]], combined: bool
-) -> None:
+def test_every_window_of_every_key_comes_out_once(window: InPanes, batches: list[list[Row]], combined: bool) -> None:
     operator = WindowAggregate(("key",), window, AGGREGATES, RESULT, "at", combined=combined)
     ctx, out = opened(operator)
     combine = WindowCombine(("key",), window, AGGREGATES, "at")
@@ -138,23 +153,23 @@ def test_every_window_of_every_key_comes_out_once(
 
 @given(WINDOWS, st.lists(st.tuples(ROWS, st.integers(-40, 60)), max_size=6), st.integers(0, 15))
 def test_at_any_watermark_the_last_results_are_those_of_the_rows_in_time(
-    window: Tumbling | Hopping, steps: list[tuple[list[Row], int]], lateness: int
+    window: InPanes, steps: list[tuple[list[Row], int]], lateness: int
 ) -> None:
     operator = aggregate(window, lateness_us=lateness)
     ctx, out = opened(operator)
-    taken: Counter[tuple[str | None, int]] = Counter()
+    taken: Counter[tuple[str | None, int, int]] = Counter()
     late = 0
     reached = -1_000
     for rows, watermark in steps:
         operator.on_rows(batch(rows), 0)
         for key, _, at in rows:
-            open_windows = [w for w in windows_of(window, at) if w + window.size_us + lateness > reached]
+            open_windows = [w for w in windows_of(window, at) if w[1] + lateness > reached]
             late += bool(windows_of(window, at)) and not open_windows
-            taken.update((key, w) for w in open_windows)
+            taken.update((key, *w) for w in open_windows)
         reached = max(reached, watermark)
         advance(operator, ctx, reached)
-        last = {(row["key"], row["window_start"]): row["rows"] for row in out.rows()}
-        assert last == {at: n for at, n in taken.items() if at[1] + window.size_us <= reached}
+        last = {(row["key"], row["window_start"], row["window_end"]): row["rows"] for row in out.rows()}
+        assert last == {of: n for of, n in taken.items() if of[2] <= reached}
     assert len(out.rows(LATE_PORT)) == late == ctx.counted["late_rows"]
 
 
@@ -219,7 +234,7 @@ def test_input_and_output_times_may_be_timestamps() -> None:
 
 
 @pytest.mark.parametrize("window", [Tumbling(10, True), Hopping(10, 5, True)])
-def test_processing_time_windows_count_by_arrival_and_fire_by_timer(window: Tumbling | Hopping) -> None:
+def test_processing_time_windows_count_by_arrival_and_fire_by_timer(window: InPanes) -> None:
     operator = aggregate(window)
     ctx, clock = at_wall_time(1_007)
     _, out = opened(operator, ctx)
@@ -261,7 +276,7 @@ def test_open_processing_time_windows_are_emitted_at_the_end() -> None:
 
 @given(WINDOWS, st.lists(st.tuples(ROWS, st.integers(-40, 60)), max_size=5), st.integers(0, 5), st.integers(0, 9))
 def test_a_restored_operator_gives_the_same_results(
-    window: Tumbling | Hopping, steps: list[tuple[list[Row], int]], cut: int, lateness: int
+    window: InPanes, steps: list[tuple[list[Row], int]], cut: int, lateness: int
 ) -> None:
     first = aggregate(window, lateness_us=lateness)
     second = aggregate(window, lateness_us=lateness)
@@ -298,7 +313,7 @@ def test_state_moves_to_another_parallelism() -> None:
 
 
 @pytest.mark.parametrize("window", [Tumbling(10), Hopping(10, 5)])
-def test_instances_with_different_watermarks_fire_each_window_once_after_a_restore(window: Tumbling | Hopping) -> None:
+def test_instances_with_different_watermarks_fire_each_window_once_after_a_restore(window: InPanes) -> None:
     keys = [f"key {i}" for i in range(60)]
     former = [(aggregate(window), ScriptedContext(groups)) for groups in (range(0, 64), range(64, 128))]
     results: list[tuple[str, int]] = []
@@ -324,7 +339,7 @@ def test_instances_with_different_watermarks_fire_each_window_once_after_a_resto
         for watermark in (15, 22, MAX_TIME):
             advance(again, ctx, watermark)
         results += [(row["key"], row["window_start"]) for row in out.rows()]
-    starts = {start for at in (6, 12, 16) for start in windows_of(window, at)}
+    starts = {start for at in (6, 12, 16) for start, _ in windows_of(window, at)}
     assert sorted(results) == sorted((key, start) for key in keys for start in starts)
 
 
