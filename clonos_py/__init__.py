@@ -24,18 +24,22 @@ if TYPE_CHECKING:
     from clonos_py.dsl.replaying import replay as replay
     from clonos_py.dsl.streams import ConnectedStreams as ConnectedStreams
     from clonos_py.dsl.streams import CountedStream as CountedStream
+    from clonos_py.dsl.streams import EmittingStream as EmittingStream
     from clonos_py.dsl.streams import KeyedStream as KeyedStream
     from clonos_py.dsl.streams import OverStream as OverStream
     from clonos_py.dsl.streams import Stream as Stream
     from clonos_py.dsl.streams import Table as Table
     from clonos_py.dsl.streams import WindowedStream as WindowedStream
     from clonos_py.dsl.windows import as_of as as_of
+    from clonos_py.dsl.windows import at_close as at_close
     from clonos_py.dsl.windows import between as between
     from clonos_py.dsl.windows import counted as counted
     from clonos_py.dsl.windows import cumulative as cumulative
+    from clonos_py.dsl.windows import every as every
     from clonos_py.dsl.windows import forever as forever
     from clonos_py.dsl.windows import hopping as hopping
     from clonos_py.dsl.windows import last as last
+    from clonos_py.dsl.windows import on_change as on_change
     from clonos_py.dsl.windows import session as session
     from clonos_py.dsl.windows import tumbling as tumbling
     from clonos_py.dsl.windows import until as until
@@ -80,6 +84,7 @@ _HOMES = {
     "clonos_py.dsl.streams": (
         "ConnectedStreams",
         "CountedStream",
+        "EmittingStream",
         "KeyedStream",
         "OverStream",
         "Stream",
@@ -88,12 +93,15 @@ _HOMES = {
     ),
     "clonos_py.dsl.windows": (
         "as_of",
+        "at_close",
         "between",
         "counted",
         "cumulative",
+        "every",
         "forever",
         "hopping",
         "last",
+        "on_change",
         "session",
         "tumbling",
         "until",
@@ -134,6 +142,7 @@ __all__ = [
     "Context",
     "CountedStream",
     "DeadLetter",
+    "EmittingStream",
     "Epoch",
     "Expr",
     "GraphError",
@@ -160,6 +169,7 @@ __all__ = [
     "apply",
     "as_of",
     "at",
+    "at_close",
     "between",
     "broadcast_state",
     "coalesce",
@@ -169,6 +179,7 @@ __all__ = [
     "cumulative",
     "deterministic",
     "event_timer",
+    "every",
     "forever",
     "greatest",
     "hopping",
@@ -178,6 +189,7 @@ __all__ = [
     "lit",
     "map_state",
     "micros",
+    "on_change",
     "processing_timer",
     "read_state",
     "replay",

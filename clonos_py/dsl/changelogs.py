@@ -7,6 +7,7 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import (
     AggregateTable,
+    AggregateWindowTable,
     AssignEventTimes,
     CallPerBatch,
     CallPerRow,
@@ -48,7 +49,7 @@ def _table_behind(stream: OutputPort) -> Node | None:
             continue
         seen.add(port.node)
         node = stream.draft.nodes[port.node]
-        if isinstance(node.work, AggregateTable | TopTable):
+        if isinstance(node.work, AggregateTable | AggregateWindowTable | TopTable):
             if node.work.mode == "changes" and node.work.kind is None:
                 return node
         elif isinstance(node.work, ShowChanges):

@@ -56,6 +56,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         **_IN_WINDOWS, "process": "write .key_by(...).process(...) with a timer",
         "apply": "write .aggregate(...) with a UserAggregate",
     },
+    "EmittingStream": {
+        **_AGGREGATES, "with_late": "late rows change the table; those that are too late are counted only",
+    },
     "OverStream": {
         **_AGGREGATES, "with_columns": "write .aggregate(...): its rows have their columns, too",
     },

@@ -12,6 +12,7 @@ from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
+    AggregateWindowTable,
     JoinDeltas,
     JoinWindows,
     LoopHead,
@@ -63,7 +64,9 @@ def _check_member(draft: Draft, node: Node, head: OutputPort) -> None:
     match node.work:
         case AggregateWindows() | TopWindows() | JoinWindows():
             pass
-        case AggregateTable(mode="at_end") | TopTable(mode="at_end") | JoinDeltas(mode="at_end"):
+        case (
+            AggregateTable(mode="at_end") | AggregateWindowTable() | TopTable(mode="at_end") | JoinDeltas(mode="at_end")
+        ):
             pass
         case _:
             return

@@ -31,6 +31,7 @@ from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.duplicates import without_duplicates
 from clonos_py.dsl.elsewhere import Helpful, shown
+from clonos_py.dsl.emitting import EmittingWindows, aggregated_in_emitting_windows, emitting
 from clonos_py.dsl.exploding import exploded
 from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.folding import FoldOptions, folded, reduced
@@ -54,6 +55,7 @@ from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.unions import united
 from clonos_py.dsl.waiting import WaitingOptions
+from clonos_py.dsl.windows import Forever
 from clonos_py.model.aggregates import ORDERED
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
@@ -61,7 +63,7 @@ from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Counted, Hopping, Last, Tumbling, Window
+from clonos_py.model.windows import Counted, Emit, Hopping, InPanes, Last, Tumbling, Window
 from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerRow,
@@ -452,10 +454,12 @@ class Stream(Helpful, Generic[R]):
     def window(self, window: Counted) -> CountedStream[R]: ...
     @overload
     def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
-    def window(self, window: Any, *, lateness: Duration = "0s") -> Any:
+    @overload
+    def window(self, window: InPanes | Forever, *, lateness: Duration = "0s", emit: Emit) -> EmittingStream[R]: ...
+    def window(self, window: Any, *, lateness: Duration = "0s", emit: Any = None) -> Any:
         """Windows over all rows, in one task. For windows per key call ``key_by`` first."""
         with located("window"):
-            return KeyedStream(self._output, ()).window(window, lateness=lateness)
+            return KeyedStream(self._output, ()).window(window, lateness=lateness, emit=emit)
 
     def over(self, last: Last) -> OverStream:
         """Aggregates of the last rows of each row, of all keys, in one task; see ``KeyedStream.over``."""
@@ -562,12 +566,25 @@ class KeyedStream(Helpful, Generic[R]):
     def window(self, window: Counted) -> CountedStream[R]: ...
     @overload
     def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
-    def window(self, window: Any, *, lateness: Duration = "0s") -> Any:
+    @overload
+    def window(self, window: InPanes | Forever, *, lateness: Duration = "0s", emit: Emit) -> EmittingStream[R]: ...
+    def window(self, window: Any, *, lateness: Duration = "0s", emit: Any = None) -> Any:
         """Windows per key. A row is late (see ``with_late``) once the watermark is ``lateness`` past its window; rows
-        of count windows are never late."""
+        of count windows are never late.
+
+        ``emit``: the results are a Table, whose rows change when rows come: ``on_change()``, ``every("10s")``, or
+        ``at_close()``. With ``forever()`` as the window all rows of a key count."""
         with located("window"):
             refuse_changes(self._rows, instead="write the window before what makes the table")
             lateness_us = micros(lateness)
+            if emit is not None:
+                if lateness_us < 0:
+                    raise GraphError(f"lateness is {lateness!r}: it must be at least 0")
+                return EmittingStream(self._rows, self._keys, emitting(window, emit, lateness_us))
+            if isinstance(window, Forever):
+                raise GraphError(
+                    'forever() never closes: say when results come, with emit=on_change() or emit=every("10s")'
+                )
             if isinstance(window, Counted):
                 if lateness_us:
                     raise GraphError(f"lateness is {lateness!r}: rows of count windows are never late, leave it out")
@@ -747,6 +764,29 @@ class WindowedStream(Helpful, Generic[R]):
                 raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
             found = first_of_windows(self._rows, self._keys, self._window, n, by, into, rank, site)
             return Stream(found)
+
+
+class EmittingStream(Helpful, Generic[R]):
+    """A stream cut into windows, whose results are a table."""
+
+    def __init__(self, rows: OutputPort, keys: tuple[str, ...], windows: EmittingWindows) -> None:
+        self._rows = rows
+        self._keys = keys
+        self._windows = windows
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
+        """A Table with a row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates,
+        or a class whose fields these fill by name. Its rows are identified by the keys and the bounds; those of
+        ``forever()`` have no bounds. Its final rows, ``.at_end()``, come when nothing can change them any more."""
+        with located("aggregate") as site:
+            bounds = window_bounds(self._rows, into) if self._windows.window else {}
+            found = aggregation(self._rows.schema, self._keys, bounds, into, aggregates)
+            output, keys = aggregated_in_emitting_windows(self._rows, self._keys, self._windows, found, site)
+            return Table(updating_rows(output, keys, False))
 
 
 class OverStream(Helpful):

@@ -25,6 +25,7 @@ from clonos_py.model.resources import Resources
 from clonos_py.model.tables import WEIGHT_COLUMN, kind_schema, weighted_schema
 from clonos_py.plan.logical import (
     AggregateTable,
+    AggregateWindowTable,
     FilterRows,
     JoinDeltas,
     MergeDeltas,
@@ -191,7 +192,7 @@ class _MadeRows(UpdatingRows):
         work = self.output.node.work
         if isinstance(work, JoinDeltas):
             return self.output
-        assert isinstance(work, AggregateTable | TopTable)
+        assert isinstance(work, AggregateTable | AggregateWindowTable | TopTable)
         if again and work.retract_when_changed != retract_when_changed:
             retract_when_changed = None
         return self._set(weighted_schema(self.schema), mode="deltas", retract_when_changed=retract_when_changed)
@@ -204,7 +205,7 @@ class _MadeRows(UpdatingRows):
     def _set(self, schema: pa.Schema, **changes: Any) -> OutputPort:
         """Sets the mode of the operator, and the columns that it outputs."""
         work = self.output.node.work
-        assert isinstance(work, AggregateTable | TopTable | JoinDeltas)
+        assert isinstance(work, AggregateTable | AggregateWindowTable | TopTable | JoinDeltas)
         record = self._record if schema.names == self.schema.names else None
         return self.output.changed(work=replace(work, **changes), schemas=(schema,), records=(record,))
 

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from clonos_py.dsl.callsite import located
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Counted, Cumulative, Hopping, Last, LastRows, LastSpan, Session, Tumbling
+from clonos_py.model.windows import (
+    AtClose,
+    Counted,
+    Cumulative,
+    Every,
+    Hopping,
+    Last,
+    LastRows,
+    LastSpan,
+    OnChange,
+    Session,
+    Tumbling,
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,23 @@ def counted(size: int, *, every: int | None = None, incomplete: bool = False) ->
         return Counted(size, slide, incomplete)
 
 
+def at_close() -> AtClose:
+    """For ``emit=``: the results of a window come when it closes, and again when a late row changes them."""
+    return AtClose()
+
+
+def on_change() -> OnChange:
+    """For ``emit=``: results come with each batch that changes them, before their window closes."""
+    return OnChange()
+
+
+def every(period: Duration, *, processing_time: bool = False) -> Every:
+    """For ``emit=``: results that have changed come when event time, or with ``processing_time`` the clock, reaches the
+    next multiple of ``period``, and when their window closes."""
+    with located("every"):
+        return Every(_positive("period", period), processing_time)
+
+
 def last(span: Duration | None = None, *, rows: int | None = None) -> Last:
     """For ``over``: of each row, the rows of its key that are at most ``span`` earlier in event time, itself and all
     others of its own time included; or the last ``rows`` rows of its key, itself included, in the order of event time,
@@ -105,7 +134,8 @@ def last(span: Duration | None = None, *, rows: int | None = None) -> Last:
 
 def forever(*, ttl: Duration | None = None) -> Forever:
     """Matches all rows with equal keys, without a window. With ``ttl`` only rows at most so far apart in event time
-    match, and a row is dropped once the watermark is so far past it."""
+    match, and a row is dropped once the watermark is so far past it. As the window of an aggregate with ``emit=``: all
+    rows of a key."""
     with located("forever"):
         return Forever(None if ttl is None else _positive("ttl", ttl))
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 
 from clonos_py.model.state_definitions import seconds_text
-from clonos_py.model.windows import Counted, Cumulative, Hopping, Last, LastRows, Session, Tumbling, Window
+from clonos_py.model.windows import (
+    AtClose,
+    Counted,
+    Cumulative,
+    Emit,
+    Hopping,
+    Last,
+    LastRows,
+    OnChange,
+    Session,
+    Tumbling,
+    Window,
+)
 
 _PROCESSING_TIME = " of processing time"
 _SECONDS = r"(\d+(?:\.\d+)?)s"
@@ -32,6 +44,16 @@ def window_text(window: Window | Counted) -> str:
         case Hopping(size_us=size_us, slide_us=slide_us):
             return f"{seconds_text(size_us)} every {seconds_text(slide_us)}{time}"
     return f"tumbling {seconds_text(window.size_us)}{time}"
+
+
+def emit_text(emit: Emit) -> str:
+    """``at close``, ``on change``, ``every 10s``, ``every 10s of processing time``."""
+    match emit:
+        case AtClose():
+            return "at close"
+        case OnChange():
+            return "on change"
+    return f"every {seconds_text(emit.period_us)}{_PROCESSING_TIME if emit.processing_time else ''}"
 
 
 def last_text(last: Last) -> str:

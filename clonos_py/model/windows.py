@@ -63,6 +63,25 @@ class LastRows:
     rows: int
 
 
+@dataclass(frozen=True)
+class AtClose:
+    """Results of a window are emitted when it closes."""
+
+
+@dataclass(frozen=True)
+class OnChange:
+    """Results are emitted with each batch that changes them."""
+
+
+@dataclass(frozen=True)
+class Every:
+    """Results that have changed are emitted at each multiple of ``period_us``, and when their window closes."""
+
+    period_us: int
+    processing_time: bool = False
+
+
+Emit = AtClose | OnChange | Every
 Last = LastSpan | LastRows
 InPanes = Tumbling | Hopping | Cumulative
 Window = InPanes | Session

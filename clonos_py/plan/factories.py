@@ -40,6 +40,7 @@ from clonos_py.plan.logical import (
     AggregateOver,
     AggregateTable,
     AggregateWindows,
+    AggregateWindowTable,
     AssignEventTimes,
     CallPerBatch,
     CallPerRow,
@@ -214,6 +215,13 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return _window_factory(node, work)
         case AggregateCounted() | TopCounted() as work:
             return _count_window_factory(node, work)
+        case AggregateWindowTable() as work:
+            from clonos_py.operators.window_table import WindowTable
+
+            return partial(
+                WindowTable, work.keys, work.window, work.aggregates, node.schemas[0], work.emit, work.mode,
+                work.time_column, work.lateness_us, work.retract_when_changed, work.kind,
+            )  # fmt: skip
         case AggregateOver(keys, last, aggregates, time_column):
             from clonos_py.operators.over import Over
 

@@ -30,6 +30,7 @@ from clonos_py.plan.feeds import feeds
 from clonos_py.plan.logical import (
     AggregateOver,
     AggregateWindows,
+    AggregateWindowTable,
     AssignEventTimes,
     CallPerRow,
     EnrichRows,
@@ -100,6 +101,8 @@ def late_rule(node: Node, side: int) -> LateRule | None:
             return None if window.processing_time else LateForWindows(window, right if side else left)
         case JoinHistory(bounds=tuple(), left_time=str(left), right_time=str(right)):
             return BehindWatermark(right if side else left)
+        case AggregateWindowTable(window=window, time_column=str(time), lateness_us=lateness_us):
+            return None if window is None else LateForWindows(window, time, lateness_us)
         case SortRows(time_column=time, pass_late=False) | AggregateOver(time_column=time):
             return BehindWatermark(time)
         case JoinVersions(left_time=left):

@@ -26,7 +26,7 @@ from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.tables import DELTA_WEIGHT, FirstOf, SortKey, TableMode
-from clonos_py.model.windows import Counted, Hopping, Last, Tumbling, Window
+from clonos_py.model.windows import Counted, Emit, Hopping, InPanes, Last, Tumbling, Window
 
 
 class Port(NamedTuple):
@@ -163,6 +163,22 @@ class AggregateTable:
     table_keys: tuple[str, ...] = ()
     ttl_us: int | None = None
     """How long a key stays in the table without another row. One of the aggregates is then ``NEWEST``."""
+
+
+@dataclass(frozen=True)
+class AggregateWindowTable:
+    """An updating result per key and window, or per key if ``window`` is None. ``emit``: when changes are emitted.
+    ``retract_when_changed`` and ``kind`` as for ``AggregateTable``."""
+
+    keys: tuple[str, ...]
+    window: InPanes | None
+    aggregates: tuple[Aggregate, ...]
+    time_column: str | None
+    lateness_us: int
+    emit: Emit
+    mode: TableMode = "changes"
+    retract_when_changed: tuple[str, ...] | None = None
+    kind: str | None = None
 
 
 @dataclass(frozen=True)
@@ -401,12 +417,12 @@ class RunProcess:
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
     | CallPerRow | CallPerBatch | Unite | Spread | GatherRows | LoopHead | AggregateWindows | AggregateCounted
-    | AggregateOver | AggregateTable | TopTable | TopWindows | TopCounted | LimitRows | SortRows | ReduceRows
-    | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinTable | JoinDeltas
+    | AggregateOver | AggregateTable | AggregateWindowTable | TopTable | TopWindows | TopCounted | LimitRows
+    | SortRows | ReduceRows | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinTable | JoinDeltas
     | ShowChanges | MergeDeltas | LookUpRows | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions | JoinTable
-AGGREGATING = AggregateWindows | AggregateCounted | AggregateOver | AggregateTable
+AGGREGATING = AggregateWindows | AggregateCounted | AggregateOver | AggregateTable | AggregateWindowTable
 GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
 """Work that emits frames independently of how its input was cut."""
 STATEFUL = GROUPING | LimitRows | SortRows | ReduceRows | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess

@@ -15,10 +15,10 @@ from clonos_py.model.operators import EventTime
 from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.plan.logical import (
     AGGREGATING,
-    AggregateCounted,
     AggregateOver,
     AggregateTable,
     AggregateWindows,
+    AggregateWindowTable,
     AssignEventTimes,
     CallPerBatch,
     CallPerRow,
@@ -85,9 +85,9 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
         match node.work:
             case AssignEventTimes():
                 needs = False
-            case AggregateWindows(time_column=str()) | AggregateOver() | TopWindows() | SortRows():
+            case AggregateWindows(time_column=str()) | AggregateWindowTable(time_column=str()) | AggregateOver():
                 needs = True
-            case JoinVersions() | RunProcess():
+            case TopWindows() | SortRows() | JoinVersions() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
@@ -127,7 +127,8 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             return passed
         case AggregateWindows(late=True):
             return every
-        case AggregateWindows() | AggregateCounted() | AggregateOver() | AggregateTable() as work:
+        case _ if isinstance(node.work, AGGREGATING):
+            work = node.work
             if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
                 return every
             further = passed - _named(*work.made) if isinstance(work, AggregateOver) else ()
@@ -177,7 +178,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
 
 def _further(work: AGGREGATING) -> tuple[str | None, ...]:
     """Columns that the work reads besides keys and aggregated columns."""
-    if isinstance(work, AggregateWindows | AggregateOver):
+    if isinstance(work, AggregateWindows | AggregateWindowTable | AggregateOver):
         return (work.time_column,)
     return (WEIGHT_COLUMN, *work.table_keys) if isinstance(work, AggregateTable) and work.weighted else ()
 

@@ -29,13 +29,14 @@ from clonos_py.model.state_definitions import (
     seconds_text,
 )
 from clonos_py.model.tables import SortKey
-from clonos_py.model.window_texts import last_text, window_text
+from clonos_py.model.window_texts import emit_text, last_text, window_text
 from clonos_py.plan.logical import (
     AGGREGATING,
     AggregateCounted,
     AggregateOver,
     AggregateTable,
     AggregateWindows,
+    AggregateWindowTable,
     AssignEventTimes,
     CallPerRow,
     DistinctRows,
@@ -113,6 +114,18 @@ def state_definition(
             facts = {"keys": keys(work.keys), "window": window_text(work.window)}
             return defined(
                 facts | _distinct_counts(graph, node, work.aggregates, columns),
+                aggregates=_aggregates(graph, node, work.aggregates),
+            )
+        case AggregateWindowTable():
+            facts = {
+                "keys": keys(work.keys),
+                "windows": "all rows" if work.window is None else window_text(work.window),
+                "event time": work.time_column,
+                "emits": f"{work.mode}, {emit_text(work.emit)}",
+            }
+            return defined(
+                facts,
+                limits={"lateness": work.lateness_us},
                 aggregates=_aggregates(graph, node, work.aggregates),
             )
         case AggregateOver():

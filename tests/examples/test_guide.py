@@ -26,6 +26,7 @@ from clonos_py import (
     col,
     count,
     counted,
+    every,
     last,
     list_state,
     map_state,
@@ -63,6 +64,19 @@ def test_a_count_window_holds_a_number_of_rows() -> None:
     found = testing.run(tens_of(rows), {"orders": rows}, kills=1)["tens"]
     windows = [range(10), range(5, 15), range(10, 17), range(15, 17)]
     assert [(row.orders, row.cents) for row in found] == [(len(window), sum(window)) for window in windows]
+
+
+def hours_of(rows: list[Order]) -> Job:
+    job = Job("hours")
+    hours = orders_of(job, rows).key_by("product").window(tumbling("1h"), lateness="1d", emit=every("1m"))
+    hours.aggregate(orders=count(), cents=col("cents").sum()).changes(kind="change").sink(MemorySink()).named("hours")
+    return job
+
+
+def test_results_of_a_window_come_before_it_closes() -> None:
+    rows = [Order(at(f"{20 * number}s"), "a", "tea", 100) for number in range(7)]
+    found = testing.run(hours_of(rows), {"orders": [rows[:2], rows[2:5], rows[5:]]}, kills=1)["hours"]
+    assert [(row.change, row.orders) for row in found] == [("insert", 5), ("update", 7)]
 
 
 class Scored(Record):
