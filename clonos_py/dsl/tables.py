@@ -157,6 +157,8 @@ class _MadeRows(UpdatingRows):
 
     def set_ttl(self, ttl_us: int, site: CallSite) -> None:
         work, rows = self.output.node.work, OutputPort(self.output.draft, self.output.node.inputs[0])
+        if isinstance(work, AggregateWindowTable):
+            raise GraphError("state of windows ends with them: leave the ttl out, or aggregate without a window")
         if isinstance(work, JoinDeltas) or _of_a_table(work):
             raise GraphError("this table loses the rows that the tables it is made of lose: set the ttl there")
         if self._used is not None:

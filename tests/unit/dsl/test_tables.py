@@ -18,6 +18,7 @@ from clonos_py import (
     col,
     count,
     forever,
+    on_change,
     session,
     tumbling,
     until,
@@ -272,6 +273,10 @@ class Wrong(Record):
         (
             lambda: highest().key_by("top").top(1, by="auction").ttl("1h"),
             "the rows that the tables it is made of lose",
+        ),
+        (
+            lambda: bids().key_by("auction").window(tumbling("1m"), emit=on_change()).aggregate(n=count()).ttl("1h"),
+            "state of windows ends with them",
         ),
         (lambda: joined_tables("auction").ttl("1h"), "the rows that the tables it is made of lose"),
         (lambda: bids().aggregate(n=count()).ttl("1h"), "this table has no keys, so no row of it is ever without"),
