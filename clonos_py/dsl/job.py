@@ -50,12 +50,12 @@ class Job(Helpful):
     @overload
     def source(
         self, definition: MultiSourceDefinition, *, event_time: str | Sequence[str | None] | None = None,
-        out_of_order: Duration = "0s", idle: Duration | None = None,
+        out_of_order: Duration = "0s", idle: Duration | None = None, ahead: Duration | None = None,
     ) -> tuple[Stream[Any], ...]: ...  # fmt: skip
     @overload
     def source(
         self, definition: SourceDefinition[R], *, event_time: str | Sequence[str | None] | None = None,
-        out_of_order: Duration = "0s", idle: Duration | None = None,
+        out_of_order: Duration = "0s", idle: Duration | None = None, ahead: Duration | None = None,
     ) -> Stream[R]: ...  # fmt: skip
     def source(
         self,
@@ -64,19 +64,21 @@ class Job(Helpful):
         event_time: str | Sequence[str | None] | None = None,
         out_of_order: Duration = "0s",
         idle: Duration | None = None,
+        ahead: Duration | None = None,
     ) -> Stream[Any] | tuple[Stream[Any], ...]:
         """Reads a source: returns a stream, or one stream for each of its ports.
 
         ``event_time``: the column with the event time, one for all ports that have it or one for each port;
         ``out_of_order``: how far a row may be behind an earlier one of its partition; ``idle``: a partition that
-        delivers nothing for that long does not hold the watermark back.
+        delivers nothing for that long does not hold the watermark back; ``ahead``: how far its watermark may be ahead
+        of that of the slowest source before it waits.
         """
         with located("source") as site:
             if not isinstance(definition, SourceDefinition):
                 raise GraphError(f"{definition!r} is not a source")
             for schema in definition.schemas:
                 check_names(schema.names, f"a stream of {type(definition).__name__}")
-            time = _event_time(definition.schemas, event_time, out_of_order, idle)
+            time = _event_time(definition.schemas, event_time, out_of_order, idle, ahead)
             ports = len(definition.schemas)
             node = self._draft.add(
                 "source", ReadSource(definition, time, (None,) * ports), (), definition.schemas, site,
@@ -226,6 +228,7 @@ def _event_time(
     given: str | Sequence[str | None] | None,
     out_of_order: Duration,
     idle: Duration | None,
+    ahead: Duration | None,
 ) -> EventTime:
     columns = _time_columns(schemas, given)
     for schema, column in zip(schemas, columns, strict=True):
@@ -238,7 +241,10 @@ def _event_time(
     out_of_order_us, idle_us = micros(out_of_order), None if idle is None else micros(idle)
     if out_of_order_us < 0 or (idle_us is not None and idle_us <= 0):
         raise GraphError(f"out_of_order={out_of_order!r}, idle={idle!r}: neither can be negative, nor idle 0")
-    return EventTime(columns, out_of_order_us, idle_us)
+    ahead_us = None if ahead is None else micros(ahead)
+    if ahead_us is not None and (ahead_us < 0 or not any(columns)):
+        raise GraphError(f"ahead={ahead!r}: it is a distance in event time, so it needs event_time=, and is at least 0")
+    return EventTime(columns, out_of_order_us, idle_us, ahead_us)
 
 
 def _time_columns(schemas: tuple[pa.Schema, ...], given: str | Sequence[str | None] | None) -> tuple[str | None, ...]:

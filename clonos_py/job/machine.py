@@ -57,6 +57,7 @@ from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.interval_choice import IntervalChoice
 from clonos_py.job.loops import LoopEnds
 from clonos_py.job.rounds import Rounds
+from clonos_py.job.source_alignment import SourceAlignment
 from clonos_py.job.starts import Starts
 from clonos_py.job.state_mapping import mapped
 from clonos_py.job.states import ALL_RUN, BEFORE_LAST, IN_ROUND, JOB_STATES, Ending, JobCause, JobState
@@ -123,6 +124,7 @@ class JobMachine:
         self._interval: IntervalChoice | None = None
         """Chooses the checkpoint interval, if the policy leaves it to the job."""
         self._loops = LoopEnds(self._context, self._protocol, self._trigger, self._last)
+        self._alignment = SourceAlignment(self._context)
         self._deferred: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
         """Processes whose tasks have read all of their input."""
@@ -202,12 +204,16 @@ class JobMachine:
             out += self._replace(process.number, "silent for the heartbeat timeout")
         for step in (self._time_checkpoints, self._advance_loops, self._time_starts):
             out += step()
+        if self.state in ALL_RUN:
+            out += self._alignment.advance()
         return self._with_interval(out)
 
     @property
     def wake_us(self) -> int:
         """When ``tick`` must be called next, on the driver's clock."""
         due_us = min(self._heartbeat.next_us, self._protocol.wake_us, self._loops.wake_us, self._takeover.until_us)
+        if self.state in ALL_RUN:
+            due_us = min(due_us, self._alignment.wake_us)
         return min(due_us + self._context.absent_us, MAX_TIME)
 
     @property
@@ -545,6 +551,10 @@ class JobMachine:
         self._loops.answer(self._fleet.processes[message.process].task, message)
         return self._advance_loops()
 
+    def _on_source_reached(self, message: messages.SourceReached) -> Instructions:
+        self._alignment.answer(self._fleet.processes[message.process].task, message)
+        return []
+
     def _advance_loops(self) -> Instructions:
         if self.state not in ALL_RUN or not self._plan.loops:
             return []
@@ -666,6 +676,7 @@ _on(messages.Running, JobMachine._on_running)
 _on(messages.NewEffect, JobMachine._on_new_effect)
 _on(messages.Drained, JobMachine._on_drained)
 _on(messages.Probed, JobMachine._on_probed)
+_on(messages.SourceReached, JobMachine._on_source_reached)
 _on(messages.Committed, JobMachine._on_committed)
 _on(messages.RequestCheckpoint, JobMachine._on_request_checkpoint)
 _on(messages.FramesNotSpilled, JobMachine._on_spill_failed)

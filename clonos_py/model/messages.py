@@ -154,6 +154,12 @@ class EndLoop(msgspec.Struct, frozen=True, tag=True):
     """To the heads of a loop: it holds no rows, and none of its tasks can restart from where it held some."""
 
 
+class AlignSource(msgspec.Struct, frozen=True, tag=True):
+    """To a source: read only while its watermark is at most ``limit_us``, and answer with SourceReached."""
+
+    limit_us: int
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """End: the job has finished or failed, or this process is not needed any more. ``failed``: the job has failed, and
     what the process holds of logs belongs to its record; see ``RecordTail.interval``."""
@@ -181,6 +187,7 @@ ToProcess = (
     | Complete
     | Probe
     | EndLoop
+    | AlignSource
     | Stop
     | Ping
     | StatusRequest
@@ -319,6 +326,13 @@ class Probed(msgspec.Struct, frozen=True, tag=True):
     taken: list[int]
 
 
+class SourceReached(msgspec.Struct, frozen=True, tag=True):
+    """The answer of a source to AlignSource: its watermark; MAX_TIME if it holds none back."""
+
+    process: int
+    reached_us: int
+
+
 class Committed(msgspec.Struct, frozen=True, tag=True):
     """The sinks of this task have committed what ``checkpoint`` names."""
 
@@ -412,6 +426,7 @@ ToCoordinator = (
     | NewEffect
     | Drained
     | Probed
+    | SourceReached
     | Committed
     | RequestCheckpoint
     | FramesNotSpilled

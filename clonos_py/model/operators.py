@@ -528,8 +528,10 @@ class Source:
 
 @dataclass(frozen=True)
 class EventTime:
-    """How a source's rows carry event time (P6). ``columns[port]`` is the int64 microseconds column, None without."""
+    """How a source's rows carry event time (P6). ``columns[port]`` is the int64 microseconds column, None without.
+    ``ahead_us``: how far its watermark may be ahead of the slowest source's; None: any distance."""
 
     columns: tuple[str | None, ...]
     out_of_order_us: int = 0
     idle_us: int | None = None
+    ahead_us: int | None = None

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from clonos_py.model.operators import EventTime
 from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.plan.logical import (
     AGGREGATING,
@@ -79,12 +78,17 @@ def prune(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _timed_ports(graph: LogicalGraph) -> set[Port]:
-    """The ports whose event time is used downstream; a function with ctx may ask for the watermark."""
+    """The ports whose event time is used downstream; a function with ctx may ask for the watermark. If one source waits
+    for slower ones, those of all sources."""
     timed: set[Port] = set()
+    aligned = any(isinstance(n.work, ReadSource) and n.work.event_time.ahead_us is not None for n in graph.nodes)
     for node in reversed(graph.nodes):
         match node.work:
             case AssignEventTimes():
                 needs = False
+            case ReadSource(event_time=time) if aligned:
+                timed.update(Port(node.id, port) for port, column in enumerate(time.columns) if column)
+                continue
             case AggregateWindows(time_column=str()) | AggregateWindowTable(time_column=str()) | AggregateOver():
                 needs = True
             case TopWindows() | SortRows() | JoinVersions() | RunProcess():
@@ -195,7 +199,7 @@ def _pruned(node: Node, before: Mapping[int, Node], required: RequiredColumns, t
             ports = range(len(node.schemas))
             schemas = tuple(_narrowed(node.schemas[p], required[Port(node.id, p)]) for p in ports)
             times = tuple(c if Port(node.id, p) in timed else None for p, c in enumerate(work.event_time.columns))
-            event_time = EventTime(times, work.event_time.out_of_order_us, work.event_time.idle_us)
+            event_time = replace(work.event_time, columns=times)
             columns = tuple(_projection(work.definition.schemas[p], schemas[p]) for p in ports)
             return replace(node, schemas=schemas, work=replace(work, columns=columns, event_time=event_time))
         case ProjectColumns(columns=made):

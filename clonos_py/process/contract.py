@@ -237,6 +237,12 @@ class LoopEndRequest(msgspec.Struct, frozen=True):
     """The loop of which the task is a head holds no rows: it ends as if its feedback input had ended."""
 
 
+class SourceLimit(msgspec.Struct, frozen=True):
+    """Read only while the source's watermark is at most ``limit_us``, and report it, in ``WatermarkReached``."""
+
+    limit_us: int
+
+
 class SourceArrival(msgspec.Struct, frozen=True):
     """The task's source has new data: poll it at once."""
 
@@ -287,6 +293,7 @@ ToTask = (
     | AbortRequest
     | ProbeRequest
     | LoopEndRequest
+    | SourceLimit
     | SourceArrival
     | MayProduce
     | FrameRowsRequested
@@ -385,6 +392,12 @@ class LoopCounts(msgspec.Struct, frozen=True):
     taken: Sequence[int]
 
 
+class WatermarkReached(msgspec.Struct, frozen=True):
+    """The answer to ``SourceLimit``: the source's watermark; MAX_TIME if it holds none back."""
+
+    reached_us: int
+
+
 class Resumed(msgspec.Struct, frozen=True):
     """The task continues from the last landmark in its log: its outputs are at ``next_seqs``. Frames that its
     predecessor cut before are made again only on request."""
@@ -424,6 +437,7 @@ FromTask = (
     | StateChanged
     | Observed
     | LoopCounts
+    | WatermarkReached
     | Resumed
     | Regenerated
     | FeedPointTaken

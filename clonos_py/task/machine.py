@@ -79,11 +79,13 @@ from clonos_py.process.contract import (
     Renumber,
     RestoreState,
     SourceArrival,
+    SourceLimit,
     StateChanged,
     TaskProgress,
     TaskState,
     ToTask,
     TriggerRequest,
+    WatermarkReached,
 )
 from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.checkpointing import TaskSide
@@ -168,6 +170,9 @@ class TaskMachine:
         self._lingering = Lingering(self._outputs, linger_us)
         self._last_checkpoint = LastCheckpoint(possible=not in_loop)
         self._may_produce = True
+        aligned = vertex.source is not None and vertex.source.event_time.ahead_us is not None
+        self._limit_us = MIN_TIME if aligned else MAX_TIME
+        """Up to which watermark the source may read."""
         self._run = ""
         self._now_us = 0
         """When the current step began."""
@@ -211,6 +216,16 @@ class TaskMachine:
         if self._loop is None:
             raise ProtocolError(f"{self.task} is in no loop; last events: {self._last}")
         return self._loop
+
+    def _on_source_limit(self, item: SourceLimit) -> None:
+        self._limit_us = item.limit_us
+        self._events.append(WatermarkReached(self._reached_us))
+
+    @property
+    def _reached_us(self) -> int:
+        """The event time that the source holds back; MAX_TIME if it holds none back."""
+        timed = self._reader is not None and self._reader.timed and not self._reader.ended
+        return self._chain.event_time if timed and not self._outputs.idle else MAX_TIME
 
     def _on_source_arrival(self, item: SourceArrival) -> None:
         """The next step polls the source."""
@@ -366,7 +381,12 @@ class TaskMachine:
         return min((t for t in times if t is not None), default=MAX_TIME)
 
     def _may_read(self) -> bool:
-        return self._reader is not None and not self._reader.ended and self._may_take
+        return self._reader is not None and not self._reader.ended and self._may_take and not self._ahead
+
+    @property
+    def _ahead(self) -> bool:
+        """Whether the source is too far ahead of the slowest one. It may read until it has a watermark."""
+        return self._limit_us < MAX_TIME and self._limit_us < self._reached_us < MAX_TIME
 
     @property
     def _may_take(self) -> bool:
@@ -766,6 +786,7 @@ _on(AbortRequest, TaskMachine._on_trigger)
 _on(GoOn, TaskMachine._on_go_on)
 _on(ProbeRequest, TaskMachine._on_probe)
 _on(LoopEndRequest, TaskMachine._on_loop_end)
+_on(SourceLimit, TaskMachine._on_source_limit)
 _on(SourceArrival, TaskMachine._on_source_arrival)
 _on(MayProduce, TaskMachine._on_may_produce)
 _on(FrameRowsRequested, TaskMachine._on_frame_rows_requested)

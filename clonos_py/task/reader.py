@@ -169,6 +169,11 @@ class Reader:
         return found
 
     @property
+    def timed(self) -> bool:
+        """Whether its rows have an event time."""
+        return any(self._event_time.columns) or bool(self._assigners)
+
+    @property
     def logs_rows(self) -> bool:
         """See ``Source.logs_rows``."""
         return self._source.logs_rows

@@ -91,6 +91,7 @@ _GROUPS_KILLED = 0.1
 _SILENT = 0.1
 """The share of runs in which all sources give nothing for a while before they end, with windows behind them."""
 _SILENT_US, _SILENT_IDLE_US = 600_000, 3_000
+_ALIGNED = 0.15
 _UNEVEN_ENDS = 0.25
 """The share of jobs with several sources in which one of them ends long after the others."""
 _SLOW_STORAGE = 0.04
@@ -235,6 +236,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     conditions = replace(conditions, rescales=rescales)
     topology, faults = _with_silence(random.Random(f"silence of {seed}"), range_, topology, faults)
     topology = _with_verbs(random.Random(f"verbs of {seed}"), topology)
+    topology = _with_alignment(random.Random(f"ahead of {seed}"), topology)
     return Scenario(seed, topology, conditions, faults)
 
 
@@ -519,6 +521,11 @@ def _with_verbs(random_: random.Random, topology: Topology) -> Topology:
         return replace(node, steps=tuple(steps))
 
     return replace(topology, nodes=tuple(map(drawn, topology.nodes)))
+
+
+def _with_alignment(random_: random.Random, topology: Topology) -> Topology:
+    """In some runs sources wait for slower ones. The ids of different sources, their event times, are far apart."""
+    return replace(topology, ahead_us=random_.choice([0, 8, 10_000])) if random_.random() < _ALIGNED else topology
 
 
 def _with_uneven_ends(random_: random.Random, topology: Topology) -> Topology:

@@ -80,6 +80,8 @@ class Topology:
     time_granularity_us: int = 0
     adaptive: bool = False
     """Whether the size of frames and reads adapts to the cost of rows."""
+    ahead_us: int | None = None
+    """How far the watermark of a source may be ahead of the slowest one; None: any distance."""
     protocol: ProtocolProperties = DEFAULT_PROTOCOL
     standby_feed_us: int = 0
     """How far standbys may be behind; 0: they are not fed."""
@@ -171,7 +173,7 @@ class Topology:
         node, name = self.nodes[number], self.name(number)
         source = None
         if node.volume is not None:
-            times = EventTime(("id",), out_of_order_us=0, idle_us=node.volume.idle_us)
+            times = EventTime(("id",), out_of_order_us=0, idle_us=node.volume.idle_us, ahead_us=self.ahead_us)
             merge_rows = node.volume.rows if node.volume.burst > 1 else 0
             source = SourcePlan(
                 name, partial(RowOrigin, number, node.volume, ledger), (HISTORY_ROWS,), times, merge_rows, self.adaptive
