@@ -16,6 +16,7 @@ from clonos_py.dsl.shapes import check_row
 from clonos_py.dsl.waiting import async_options
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record, schema_of
+from clonos_py.model.times import Duration, micros
 from clonos_py.plan.logical import CallPerBatch, CallPerRow
 
 
@@ -38,12 +39,26 @@ def called_per_row(
     return _derived(rows, kind, work, schema_of(shape), record, site)
 
 
-def called_per_batch(rows: OutputPort, function: Callable[..., Any], returns: Shape, site: CallSite) -> OutputPort:
-    """Adds a function of record batches, or of the tabular type that its parameter is annotated with."""
+def called_per_batch(
+    rows: OutputPort, function: Callable[..., Any], returns: Shape, at_once: int | None, wait: Duration, site: CallSite
+) -> OutputPort:
+    """Adds a function of record batches, or of the tabular type that its parameter is annotated with. ``at_once``: how
+    many rows it gets, and ``wait``: how long fewer rows may wait for others."""
     signature = signature_of(function, site.names)
     shape = returned(signature, returns, many=False)
-    work = CallPerBatch(function, signature.wants_ctx, _frame_kind(signature))
+    work = CallPerBatch(function, signature.wants_ctx, _frame_kind(signature), _gathered(at_once, wait))
     return _derived(rows, "map_batches", work, schema_of(shape), record_of(shape), site)
+
+
+def _gathered(at_once: int | None, wait: Duration) -> tuple[int, int] | None:
+    wait_us = micros(wait)
+    if wait_us <= 0:
+        raise GraphError(f"wait={wait!r}: it must be more than 0")
+    if at_once is None:
+        return None
+    if type(at_once) is not int or at_once < 1:
+        raise GraphError(f"rows={at_once!r}: it must be a whole number, at least 1")
+    return at_once, wait_us
 
 
 def _frame_kind(signature: Signature) -> TabularKind:

@@ -216,15 +216,30 @@ class Stream(Helpful, Generic[R]):
             return Mapped(called_per_row(self._output, "flat_map", function, returns, site, waiting))
 
     @overload
-    def map_batches(self, function: Callable[..., ArrowFrame], returns: type[S]) -> Stream[S]: ...
+    def map_batches(
+        self, function: Callable[..., ArrowFrame], returns: type[S], *, rows: int | None = None, wait: Duration = "20ms"
+    ) -> Stream[S]: ...
     @overload
-    def map_batches(self, function: Callable[..., ArrowFrame], returns: pa.Schema) -> Stream[Any]: ...
-    def map_batches(self, function: Callable[..., ArrowFrame], returns: Shape) -> Stream[Any]:
+    def map_batches(
+        self,
+        function: Callable[..., ArrowFrame],
+        returns: pa.Schema,
+        *,
+        rows: int | None = None,
+        wait: Duration = "20ms",
+    ) -> Stream[Any]: ...
+    def map_batches(
+        self, function: Callable[..., ArrowFrame], returns: Shape, *, rows: int | None = None, wait: Duration = "20ms"
+    ) -> Stream[Any]:
         """Calls a function of record batches, or of the tabular type that its parameter is annotated with:
         pyarrow.Table, pandas.DataFrame or polars.DataFrame. It may return any of these, or another frame with Arrow's
-        C stream interface. The result must not depend on how rows are cut into batches."""
+        C stream interface. The result must not depend on how rows are cut into batches.
+
+        With ``rows`` the function gets so many rows at once, as a model does that scores a batch, and fewer if they
+        have waited for ``wait``, or are the last. The cuts are logged, so the result may depend on them.
+        """
         with located("map_batches") as site:
-            return Stream(called_per_batch(self._output, function, returns, site))
+            return Stream(called_per_batch(self._output, function, returns, rows, wait, site))
 
     def explode(self, column: str, *, keep_empty: bool = False) -> Stream[Any]:
         """A row for each element of the lists in a column: it has the element there, and the values of the row in all

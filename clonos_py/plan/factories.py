@@ -174,6 +174,10 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return partial(Explode, column, node.schemas[0], keep_empty)
         case CallPerRow() as work:
             return _row_factory(node, work)
+        case CallPerBatch(function, wants_ctx, kind, (rows_at_once, wait_us)):
+            from clonos_py.operators.gathered_batches import MapGatheredBatches
+
+            return partial(MapGatheredBatches, function, node.schemas[0], rows_at_once, wait_us, wants_ctx, kind)
         case CallPerBatch(function, wants_ctx, kind):
             return partial(MapBatches, function, node.schemas[0], wants_ctx, kind)
         case AggregateTable() as work:

@@ -101,11 +101,13 @@ class CallPerRow:
 
 @dataclass(frozen=True)
 class CallPerBatch:
-    """A Python function of batches, which it gets as ``kind`` of frame."""
+    """A Python function of batches, which it gets as ``kind`` of frame. ``gathered``: how many rows it gets at once,
+    and for how many microseconds fewer rows may wait for others; None: it gets batches as they come."""
 
     function: Callable[..., Any]
     wants_ctx: bool
     kind: TabularKind = TabularKind.BATCH
+    gathered: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

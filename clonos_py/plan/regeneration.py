@@ -33,6 +33,8 @@ def _obstacle(node: Node) -> str | None:
             return _undeclared(predicate)
         case ProjectColumns(columns):
             return next((why for _, made in columns if (why := _undeclared(made))), None)
+        case CallPerBatch(gathered=tuple()):
+            return "keeps rows"
         case CallPerRow(wants_ctx=True) | CallPerBatch(wants_ctx=True):
             return "takes ctx"
         case CallPerRow(waits=True):

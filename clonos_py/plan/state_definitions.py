@@ -38,6 +38,7 @@ from clonos_py.plan.logical import (
     AggregateWindows,
     AggregateWindowTable,
     AssignEventTimes,
+    CallPerBatch,
     CallPerRow,
     DistinctRows,
     FilterRows,
@@ -177,6 +178,8 @@ def state_definition(
             return defined(_process_facts(work, keys), attributes=dict(_attributes(work)))
         case CallPerRow(waiting=waiting) if waiting is not None:
             return defined({})
+        case CallPerBatch(gathered=tuple()):
+            return defined({})
         case WriteSink():
             return defined({"writes to": work.definition.place}) if work.definition.place else None
         case _:
@@ -212,7 +215,7 @@ def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> d
                 table: _key_types(rows[right], work.right_keys if right else work.left_keys)
                 for table, right in zip(tables, of_right, strict=True)
             }
-        case WriteSink() | CallPerRow():
+        case WriteSink() | CallPerRow() | CallPerBatch():
             return {}
         case _:
             sides = [getattr(work, "keys", ())] * len(tables)

@@ -91,6 +91,10 @@ _GROUPS_KILLED = 0.1
 _SILENT = 0.1
 """The share of runs in which all sources give nothing for a while before they end, with windows behind them."""
 _SILENT_US, _SILENT_IDLE_US = 600_000, 3_000
+_DRAWN_ELSEWHERE = (
+    *RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT, StepKind.GATHER, StepKind.OVER
+)  # fmt: skip
+"""Steps that only some vertices can have, or that take the place of others."""
 _ALIGNED = 0.15
 _UNEVEN_ENDS = 0.25
 """The share of jobs with several sources in which one of them ends long after the others."""
@@ -392,11 +396,7 @@ def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
 
 
 def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
-    kinds: list[StepKind] = [
-        k
-        for k in StepKind
-        if k not in (*RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT, StepKind.OVER)
-    ]
+    kinds = [kind for kind in StepKind if kind not in _DRAWN_ELSEWHERE]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)
     if first and len(feeds) > 1:
@@ -508,12 +508,13 @@ def _with_windows(random_: random.Random, node: SimulatedVertex) -> tuple[StepKi
 
 def _with_verbs(random_: random.Random, topology: Topology) -> Topology:
     """Where a task gets all rows of a key, half of the counts by key, and of the first steps without an answer, are
-    running aggregates of the engine, and half of the first steps that answer the watermark sort by time."""
+    running aggregates of the engine, and half of the first steps that answer the watermark sort by time. Half of the
+    random numbers are drawn for several rows that are gathered."""
 
     def drawn(node: SimulatedVertex) -> SimulatedVertex:
         by_key = bool(node.feeds) and all(feed.partitioning is Partitioning.HASH for feed in node.inputs)
         first = {StepKind.PLAIN: StepKind.REDUCE, StepKind.WATERMARK: StepKind.SORT} if by_key else {}
-        alike = {StepKind.RANK: StepKind.REDUCE}
+        alike = {StepKind.RANK: StepKind.REDUCE, **({StepKind.RANDOM: StepKind.GATHER} if node.feeds else {})}
         steps = [
             ({**alike, **first} if place == 0 else alike).get(kind, kind) if random_.random() < 0.5 else kind
             for place, kind in enumerate(node.steps)

@@ -19,6 +19,7 @@ from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.running import RunningAggregate
 from clonos_py.operators.sort import Sort
 from clonos_py.runtime.sim.async_step import ask_later
+from clonos_py.runtime.sim.gathered_step import gather
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
 from clonos_py.runtime.sim.over_step import SumLastIds
@@ -374,6 +375,7 @@ class StepKind(Enum):
     SERVICE = "service"
     LARGE = "large answers"
     ASYNC = "async"
+    GATHER = "gathered batches"
     WATERMARK = "watermark"
     WINDOWS = "windows"
     SORT = "sort"
@@ -387,6 +389,8 @@ class StepKind(Enum):
     ROUTE = "route back"
 
 
+KEEPING = (StepKind.ASYNC, StepKind.GATHER, StepKind.WINDOWS, StepKind.SORT)
+"""Those that keep rows."""
 RANKING = (StepKind.RANK, StepKind.PARTS, StepKind.REDUCE)
 """Those that count the rows of each key."""
 STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
@@ -396,6 +400,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.SERVICE: AskService,
     StepKind.LARGE: AskAtLength,
     StepKind.ASYNC: ask_later,
+    StepKind.GATHER: gather,
     StepKind.WATERMARK: AskWatermark,
     StepKind.WINDOWS: CloseWindows,
     StepKind.SORT: SortByTime,

@@ -23,7 +23,7 @@ from clonos_py.runtime.sim.histories import (
     Path,
 )
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
-from clonos_py.runtime.sim.steps import RANKING, STEPS, StepKind
+from clonos_py.runtime.sim.steps import KEEPING, RANKING, STEPS, StepKind
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 
 _TASKS_MAX = 4
@@ -275,7 +275,7 @@ class Topology:
 def _moves_rows_of_keys(steps: Sequence[StepKind]) -> bool:
     """Whether a step with state by key follows one whose rows may change their instance with the parallelism. The
     planner shuffles rows between the two."""
-    keeping = [place for place, kind in enumerate(steps) if kind in (StepKind.ASYNC, StepKind.WINDOWS, StepKind.SORT)]
+    keeping = [place for place, kind in enumerate(steps) if kind in KEEPING]
     by_key = (*RANKING, StepKind.OVER)
     return bool(keeping) and any(kind in by_key for kind in steps[keeping[0] :])
 
