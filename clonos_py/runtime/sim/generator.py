@@ -239,7 +239,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     rescales = range_.rescaled or random.Random(f"tasks of {seed}").random() < _RESCALED
     conditions = replace(conditions, rescales=rescales)
     topology, faults = _with_silence(random.Random(f"silence of {seed}"), range_, topology, faults)
-    topology = _with_verbs(random.Random(f"verbs of {seed}"), topology)
+    topology = _with_verbs(random.Random(f"verbs of {seed}"), topology, keeps_rows=not range_.cycles)
     topology = _with_alignment(random.Random(f"ahead of {seed}"), topology)
     return Scenario(seed, topology, conditions, faults)
 
@@ -506,15 +506,19 @@ def _with_windows(random_: random.Random, node: SimulatedVertex) -> tuple[StepKi
     return steps
 
 
-def _with_verbs(random_: random.Random, topology: Topology) -> Topology:
+def _with_verbs(random_: random.Random, topology: Topology, keeps_rows: bool) -> Topology:
     """Where a task gets all rows of a key, half of the counts by key, and of the first steps without an answer, are
     running aggregates of the engine, and half of the first steps that answer the watermark sort by time. Half of the
-    random numbers are drawn for several rows that are gathered."""
+    random numbers are drawn for several rows that are gathered. ``keeps_rows``: whether steps may keep rows to the end
+    of the input, which none may in a loop."""
 
     def drawn(node: SimulatedVertex) -> SimulatedVertex:
         by_key = bool(node.feeds) and all(feed.partitioning is Partitioning.HASH for feed in node.inputs)
-        first = {StepKind.PLAIN: StepKind.REDUCE, StepKind.WATERMARK: StepKind.SORT} if by_key else {}
-        alike = {StepKind.RANK: StepKind.REDUCE, **({StepKind.RANDOM: StepKind.GATHER} if node.feeds else {})}
+        first = {StepKind.PLAIN: StepKind.REDUCE} if by_key else {}
+        alike = {StepKind.RANK: StepKind.REDUCE}
+        if keeps_rows:
+            first |= {StepKind.WATERMARK: StepKind.SORT} if by_key else {}
+            alike |= {StepKind.RANDOM: StepKind.GATHER} if node.feeds else {}
         steps = [
             ({**alike, **first} if place == 0 else alike).get(kind, kind) if random_.random() < 0.5 else kind
             for place, kind in enumerate(node.steps)

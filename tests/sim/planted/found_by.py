@@ -226,7 +226,7 @@ FOUND_BY = {
     "a_loop_ends_when_rows_are_on_their_way": 90,
     "a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work": 68,
     "heads_are_not_told_again_after_a_failure": 251,
-    "tasks_of_a_loop_connect_before_they_have_their_own_log": 8,
+    "tasks_of_a_loop_connect_before_they_have_their_own_log": 46,
     "a_log_comes_without_that_of_its_holder_which_it_depends_on": 1160,
     "frames_are_acknowledged_before_they_are_taken": 78,
     "checksums_of_inputs_are_never_dropped": 183,
