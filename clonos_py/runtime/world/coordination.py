@@ -166,7 +166,7 @@ class Coordination:
         match event:
             case Started(number) if self._roster.host_process(number) is not None:
                 self._roster.created(number)
-            case ProcessDied(number) if number in self._processes:  # it only seems dead
+            case ProcessDied(number) if self.in_host_process_of(number):  # it only seems dead, or has left its place
                 self._roster.drop(number)
             case ProcessDied(number):
                 self._end_in_roster(number)
