@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.expressions import when as when
     from clonos_py.dsl.job import Job as Job
     from clonos_py.dsl.replaying import replay as replay
+    from clonos_py.dsl.streams import AssignedStream as AssignedStream
     from clonos_py.dsl.streams import ConnectedStreams as ConnectedStreams
     from clonos_py.dsl.streams import CountedStream as CountedStream
     from clonos_py.dsl.streams import EmittingStream as EmittingStream
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.streams import Table as Table
     from clonos_py.dsl.streams import WindowedStream as WindowedStream
     from clonos_py.dsl.windows import as_of as as_of
+    from clonos_py.dsl.windows import assign as assign
     from clonos_py.dsl.windows import at_close as at_close
     from clonos_py.dsl.windows import between as between
     from clonos_py.dsl.windows import counted as counted
@@ -82,6 +84,7 @@ _HOMES = {
     "clonos_py.dsl.job": ("Job",),
     "clonos_py.dsl.replaying": ("replay",),
     "clonos_py.dsl.streams": (
+        "AssignedStream",
         "ConnectedStreams",
         "CountedStream",
         "EmittingStream",
@@ -93,6 +96,7 @@ _HOMES = {
     ),
     "clonos_py.dsl.windows": (
         "as_of",
+        "assign",
         "at_close",
         "between",
         "counted",
@@ -134,6 +138,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AssignedStream",
     "AsyncContext",
     "BroadcastProcess",
     "ClonosError",
@@ -168,6 +173,7 @@ __all__ = [
     "aggregate_by",
     "apply",
     "as_of",
+    "assign",
     "at",
     "at_close",
     "between",

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.growing import GrowingArray
-from clonos_py.columns.keys import key_groups
 from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Bools, Ints, concat, fixed, plain
 from clonos_py.model.aggregates import Aggregate
@@ -77,7 +76,7 @@ class Over(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, times = with_times(rows if self._reads_all else rows.select(self._columns), self._time, self.ctx)
-        late = times < self._reached(rows)
+        late = times < self._progress.reached_by(rows, self._keys, self.ctx.key_groups)
         if late.any():
             self.on_late(rows.filter(pa.array(late)))
             rows = rows.filter(pa.array(~late))
@@ -86,13 +85,6 @@ class Over(Operator):
     def on_late(self, rows: pa.RecordBatch) -> None:
         """Counts rows that are dropped."""
         self.ctx.count("late_rows", rows.num_rows)
-
-    def _reached(self, rows: pa.RecordBatch) -> int | Ints:
-        """The watermark; by row if key groups have reached different ones."""
-        if self._progress.ahead is None:
-            return self._progress.reached
-        groups = key_groups(rows, self._keys, self.ctx.key_groups)
-        return np.maximum(self._progress.ahead, self._progress.reached)[groups]
 
     def on_watermark(self, watermark: int) -> int:
         due = self._waiting.take(watermark)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from clonos_py.columns.keys import groups_of, hash_rows
 from clonos_py.columns.views import Ints
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
@@ -34,6 +36,12 @@ class EventTimeProgress:
     def latest(self) -> int:
         """The time that the most advanced key group has reached."""
         return self.reached if self.ahead is None else max(self.reached, int(self.ahead.max()))
+
+    def reached_by(self, rows: pa.RecordBatch, keys: Sequence[str], key_groups: int) -> int | Ints:
+        """The time that has been reached; by row if key groups have reached different ones."""
+        if self.ahead is None:
+            return self.reached
+        return np.maximum(self.ahead, self.reached)[groups_of(hash_rows(rows, keys), key_groups)]
 
     def values(self, groups: range) -> dict[str, Any]:
         """The state for the snapshot of an instance that owns ``groups``."""

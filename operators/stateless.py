@@ -77,6 +77,9 @@ class MapBatches(Operator):
     name. Columns of a record batch must have the declared types; those of other frames are converted if the conversion
     is lossless."""
 
+    verb = "map_batches"
+    """As errors name it."""
+
     def __init__(
         self,
         fn: Callable[..., ArrowFrame],
@@ -112,7 +115,7 @@ class MapBatches(Operator):
             raise blamed(message, error, self._fn) from error
         if not isinstance(result, ArrowFrame):
             raise self._misfit(
-                f"map_batches gave {type(result).__name__}, not a pyarrow.RecordBatch or Table, nor a frame of pandas "
+                f"{self.verb} gave {type(result).__name__}, not a pyarrow.RecordBatch or Table, nor a frame of pandas "
                 "or Polars"
             )
         return result
@@ -125,7 +128,7 @@ class MapBatches(Operator):
             try:
                 return batch_with(result, self._schema)
             except ColumnError as error:
-                raise self._misfit(f"of what map_batches gave, {error}") from error
+                raise self._misfit(f"of what {self.verb} gave, {error}") from error
         if result.schema.equals(self._schema):
             return result
         columns = [self._column(result, field) for field in self._schema]
@@ -134,7 +137,7 @@ class MapBatches(Operator):
     def _column(self, result: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
         index = result.schema.get_field_index(field.name)
         if (count := result.schema.names.count(field.name)) > 1:
-            raise self._misfit(f"the batch that map_batches gave has {count} columns {field.name!r}: it takes one")
+            raise self._misfit(f"the batch that {self.verb} gave has {count} columns {field.name!r}: it takes one")
         found = "absent" if index < 0 else str(result.schema.field(index).type)
         if index >= 0 and result.column(index).type == field.type:
             if field.nullable or not result.column(index).null_count:
@@ -142,5 +145,5 @@ class MapBatches(Operator):
             found = "partly null"
         declared = f"{field.type}{'' if field.nullable else ' without nulls'}"
         raise self._misfit(
-            f"column {field.name!r} of the batch that map_batches gave is {found}, declared is {declared}"
+            f"column {field.name!r} of the batch that {self.verb} gave is {found}, declared is {declared}"
         )

@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.index import expand
-from clonos_py.columns.keys import key_groups
 from clonos_py.columns.ordering import order_by, stable_order
 from clonos_py.columns.views import Bools, Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
@@ -27,9 +25,10 @@ from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import TableMode
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Emit, Every, InPanes, OnChange
+from clonos_py.model.windows import Assigned, Bounded, Emit, Every, OnChange
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
+from clonos_py.operators.bounded_windows import BOUNDS, InWindows, assigned_windows, windows_of_panes
 from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
@@ -38,7 +37,6 @@ from clonos_py.operators.table_output import TableOutput
 from clonos_py.operators.window_operator import with_times
 from clonos_py.operators.windows import by_pane
 
-BOUNDS = ("window_start", "window_end")
 PENDING_TABLE = "pending"
 _SHOWN = hidden("shown")
 """boolean column of pending rows: whether it was emitted before, with the values of this row."""
@@ -53,7 +51,7 @@ class WindowTable(Operator):
     def __init__(
         self,
         keys: Sequence[str],
-        window: InPanes | None,
+        window: Bounded | None,
         aggregates: Sequence[Aggregate],
         schema: pa.Schema,
         emit: Emit,
@@ -64,11 +62,12 @@ class WindowTable(Operator):
         kind: str | None = None,
     ) -> None:
         self._keys = list(keys)
-        self._clock = None if window is None else PaneClock(window, lateness_us)
+        self._has_windows = window is not None
+        self._clock = None if window is None or isinstance(window, Assigned) else PaneClock(window, lateness_us)
         self._lateness = lateness_us
         self._emit = emit
         self._time = time_column
-        identity = (*keys, *(BOUNDS if self._clock else ()))
+        identity = (*keys, *(BOUNDS if self._has_windows else ()))
         self._by_key = Partials(keys, aggregates)
         self._partials = Partials(identity, aggregates)
         self._arrivals = Arrivals(aggregates)
@@ -88,7 +87,10 @@ class WindowTable(Operator):
     # ---- rows
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        partial = self._by_window(rows) if self._clock else self._by_key.combine_by_key(self._arrivals.numbered(rows))
+        if self._has_windows:
+            partial = self._by_window(rows)
+        else:
+            partial = self._by_key.combine_by_key(self._arrivals.numbered(rows))
         if not partial.num_rows:
             return
         before, after, existed = self._upsert(with_groups(partial, self._keys, self.ctx.key_groups))
@@ -104,45 +106,41 @@ class WindowTable(Operator):
 
     def _by_window(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """A partial row for each key and open window. Late rows are counted."""
-        assert self._clock
         assert self._time
         rows, times = with_times(rows, self._time, self.ctx)
+        if self._clock is None:
+            return self._of_assigned(rows)
         panes = self._clock.assign(times)
         outside = self._clock.outside(panes)
         if outside is not None:
             rows, panes = rows.filter(pa.array(~outside)), panes[~outside]
-        late = panes < self._clock.late_before_each(np.broadcast_to(self._reached(rows), panes.shape))
+        late = panes < self._clock.late_before_each(
+            np.broadcast_to(self._progress.reached_by(rows, self._keys, self.ctx.key_groups), panes.shape)
+        )
         if self._progress.reached == MAX_TIME:
             late[:] = True
         if late.any():
             self.ctx.count("late_rows", int(late.sum()))
             rows, panes = rows.filter(pa.array(~late)), panes[~late]
         partial = by_pane(self._by_key, self._arrivals.numbered(rows, self._time), panes)
-        spread, starts, ends = self._windows(fixed(partial.column(PANE_COLUMN)))
-        is_open = ends + self._lateness > np.broadcast_to(self._reached(partial), len(partial))[spread]
-        spread, starts, ends = spread[is_open], starts[is_open], ends[is_open]
-        partial = partial.drop_columns([PANE_COLUMN]).take(spread)
-        for place, (name, bound) in enumerate(zip(BOUNDS, (starts, ends), strict=True)):
-            partial = partial.add_column(len(self._keys) + place, name, pa.array(bound))
-        return self._partials.merge_by_key(partial)
+        found = windows_of_panes(self._clock, fixed(partial.column(PANE_COLUMN)))
+        found = found.where(self._are_open(partial, found))
+        return self._partials.merge_by_key(found.put(partial.drop_columns([PANE_COLUMN]), len(self._keys)))
 
-    def _windows(self, panes: Ints) -> tuple[Ints, Ints, Ints]:
-        """Pairs of rows and windows: the number of the row, and the bounds of the window."""
-        assert self._clock
-        distinct, of = np.unique(panes, return_inverse=True)
-        windows = [self._clock.windows(pane) for pane in distinct.tolist()]
-        counts = np.array([len(found) for found in windows], np.int64)
-        starts = np.array([self._clock.start(window) for found in windows for window in found], np.int64)
-        ends = np.array([window + self._clock.size for found in windows for window in found], np.int64)
-        rows, places = expand((np.cumsum(counts) - counts)[of], counts[of])
-        return rows, starts[places], ends[places]
+    def _of_assigned(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        found = assigned_windows(rows)
+        is_open = self._are_open(rows, found)
+        self.ctx.count("late_rows", int((~is_open).sum()))
+        rows = self._arrivals.numbered(found.where(is_open).put(rows, 0), self._time)
+        return self._partials.combine_by_key(rows)
 
-    def _reached(self, rows: pa.RecordBatch) -> int | Ints:
-        """The watermark; by row if key groups have reached different ones."""
-        if self._progress.ahead is None:
-            return self._progress.reached
-        groups = key_groups(rows, self._keys, self.ctx.key_groups)
-        return np.maximum(self._progress.ahead, self._progress.reached)[groups]
+    def _are_open(self, rows: pa.RecordBatch, found: InWindows) -> Bools:
+        """Whether each window of a row may still change."""
+        reached = np.broadcast_to(self._progress.reached_by(rows, self._keys, self.ctx.key_groups), rows.num_rows)[
+            found.rows
+        ]
+        is_open: Bools = found.ends + self._lateness > reached
+        return is_open
 
     def _upsert(self, partial: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, Bools]:
         """Merges partial rows into the table. Returns the rows before, the rows after, and which of these existed."""
@@ -159,7 +157,7 @@ class WindowTable(Operator):
             self._table.remove(touched)
         self._table.append(after)
         self._table.compact()
-        if self._clock:
+        if self._has_windows:
             self._next_drop = min(self._next_drop, int(_ends(after).min()) + self._lateness)
         return before, after, existed
 
@@ -173,7 +171,7 @@ class WindowTable(Operator):
         is_new[self._pending.find(rows)[0]] = False
         if is_new.any():
             self._pending.append(rows.filter(pa.array(is_new)))
-        if self._clock:
+        if self._has_windows:
             self._next_close = min(self._next_close, int(_ends(rows).min()))
 
     # ---- time
@@ -184,7 +182,7 @@ class WindowTable(Operator):
         if self._is_tick(before, reached):
             self._emit_pending(self._pending.all_numbers())
         self._emit_closed()
-        if self._clock and reached >= self._next_drop and self._table.live_row_count:
+        if self._has_windows and reached >= self._next_drop and self._table.live_row_count:
             self._drop(reached)
         return watermark
 
@@ -217,7 +215,7 @@ class WindowTable(Operator):
 
     def _emit_closed(self) -> None:
         """Emits pending rows whose window has closed."""
-        if not self._clock or self._progress.reached < self._next_close:
+        if not self._has_windows or self._progress.reached < self._next_close:
             return
         numbers = self._pending.all_numbers()
         self._next_close = MAX_TIME
@@ -271,7 +269,7 @@ class WindowTable(Operator):
 
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         partial = self._by_key.stored_schema(inputs[0], ())
-        if self._clock:
+        if self._has_windows:
             for place, name in enumerate(BOUNDS):
                 partial = partial.insert(len(self._keys) + place, pa.field(name, pa.int64()))
         rows = grouped_schema(partial)

@@ -18,7 +18,7 @@ from clonos_py.model.asked import ANSWERS, DRAWS, KINDS, TIMERS, TIMES
 from clonos_py.model.errors import ClonosError, SettingError, type_and_text
 from clonos_py.model.record import Record, attributes_of, schema_of
 from clonos_py.model.record_codec import decode
-from clonos_py.plan.logical import AssignEventTimes, CallPerBatch, CallPerRow, ReadSource, RunProcess
+from clonos_py.plan.logical import AssignEventTimes, CallPerBatch, CallPerRow, CallPerWindow, ReadSource, RunProcess
 from clonos_py.runtime.replay.predicates import RowPredicate
 from clonos_py.runtime.replay.provenance import RowFound
 from clonos_py.runtime.replay.questions import NeededRows, NeedsTracer
@@ -277,7 +277,11 @@ def _fields(row: Record) -> dict[str, str]:
 
 def _run(job: Job, case: RecordedCase) -> RecordedCase:
     """The case with what the job gives. Nothing is asked live. Raises _NotGiven."""
-    names = [node.name for node in job.graph().nodes if isinstance(node.work, CallPerRow | CallPerBatch | RunProcess)]
+    names = [
+        node.name
+        for node in job.graph().nodes
+        if isinstance(node.work, CallPerRow | CallPerBatch | CallPerWindow | RunProcess)
+    ]
     asked: dict[str, Mapping[str, Sequence[Any]]] = {TIMES: case.times, DRAWS: case.draws, ANSWERS: case.answers}
     times, draws, answers = ({name: of.get(name, ()) for name in names} for of in asked.values())
     given = GivenAnswers(times, draws, answers, case.timers)

@@ -53,8 +53,12 @@ INSTEAD: dict[str, dict[str, str]] = {
         "sink": "write it before key_by, or aggregate the rows first", "print": _PRINT,
     },
     "WindowedStream": {
-        **_IN_WINDOWS, "process": "write .key_by(...).process(...) with a timer",
-        "apply": "write .aggregate(...) with a UserAggregate",
+        **_IN_WINDOWS, "process": "write .map_groups(function, returns=...)",
+        "apply": "write .map_groups(function, returns=...)",
+    },
+    "AssignedStream": {
+        **_IN_WINDOWS, "with_late": "late rows of windows of your own are counted only",
+        "apply": "write .map_groups(function, returns=...)",
     },
     "EmittingStream": {
         **_AGGREGATES, "with_late": "late rows change the table; those that are too late are counted only",

@@ -12,7 +12,7 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.timing import timed
 from clonos_py.dsl.windows import Forever
 from clonos_py.model.errors import GraphError
-from clonos_py.model.windows import AtClose, Cumulative, Emit, Every, InPanes
+from clonos_py.model.windows import Assigned, AtClose, Bounded, Cumulative, Emit, Every, InPanes
 from clonos_py.plan.logical import AggregateWindowTable
 
 _START, _END = "window_start", "window_end"
@@ -22,7 +22,7 @@ _START, _END = "window_start", "window_end"
 class EmittingWindows:
     """``window``: None for all rows."""
 
-    window: InPanes | None
+    window: Bounded | None
     emit: Emit
     lateness_us: int
 
@@ -43,10 +43,12 @@ def emitting(window: object, emit: object, lateness_us: int) -> EmittingWindows:
                 'or every("10s")'
             )
         return EmittingWindows(None, emit, 0)
+    if isinstance(window, Assigned):
+        return EmittingWindows(window, emit, lateness_us)
     if not isinstance(window, InPanes) or window.processing_time:
         raise GraphError(
-            "emit= takes tumbling, hopping and cumulative windows in event time, and forever(); other windows give "
-            "their results once: leave it out"
+            "emit= takes tumbling, hopping and cumulative windows in event time, assign(...) and forever(); other "
+            "windows give their results once: leave it out"
         )
     return EmittingWindows(window, emit, lateness_us)
 
@@ -63,10 +65,10 @@ def aggregated_in_emitting_windows(
     return rows.followed("aggregate", work, (found.schema,), site, (found.record,)), identity
 
 
-def _bounds(window: InPanes | None, schema: pa.Schema) -> tuple[str, ...]:
+def _bounds(window: Bounded | None, schema: pa.Schema) -> tuple[str, ...]:
     if window is None:
         return ()
     found = tuple(name for name in (_START, _END) if name in schema.names)
-    if not found or (isinstance(window, Cumulative) and _END not in found):
+    if not found or (isinstance(window, Cumulative | Assigned) and _END not in found):
         raise GraphError(f"the result has no field {_END!r}: it identifies the row that a later one replaces")
     return found

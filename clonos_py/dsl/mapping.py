@@ -46,7 +46,7 @@ def called_per_batch(
     many rows it gets, and ``wait``: how long fewer rows may wait for others."""
     signature = signature_of(function, site.names)
     shape = returned(signature, returns, many=False)
-    work = CallPerBatch(function, signature.wants_ctx, _frame_kind(signature), _gathered(at_once, wait))
+    work = CallPerBatch(function, signature.wants_ctx, frame_kind(signature), _gathered(at_once, wait))
     return _derived(rows, "map_batches", work, schema_of(shape), record_of(shape), site)
 
 
@@ -61,7 +61,7 @@ def _gathered(at_once: int | None, wait: Duration) -> tuple[int, int] | None:
     return at_once, wait_us
 
 
-def _frame_kind(signature: Signature) -> TabularKind:
+def frame_kind(signature: Signature) -> TabularKind:
     """The tabular type of the function's parameter; a record batch if it has no annotation."""
     annotation = signature.row
     if annotation is None or annotation is Any:

@@ -44,6 +44,7 @@ from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.ordering import Late, limited, sorted_by_time
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.over import aggregated_over, checked_last
+from clonos_py.dsl.own_windows import aggregated_in_assigned_windows, assigned, mapped_windows, whole_windows
 from clonos_py.dsl.processes import KeyedRowsOf, broadcast, connected, processed
 from clonos_py.dsl.projection import condition_of, node_with, projected, replaced, selected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
@@ -55,7 +56,7 @@ from clonos_py.dsl.tables import UpdatingRows, updating_rows
 from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.unions import united
 from clonos_py.dsl.waiting import WaitingOptions
-from clonos_py.dsl.windows import Forever
+from clonos_py.dsl.windows import AssignedBy, Forever
 from clonos_py.model.aggregates import ORDERED
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
@@ -63,7 +64,7 @@ from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Counted, Emit, Hopping, InPanes, Last, Tumbling, Window
+from clonos_py.model.windows import Assigned, Counted, Emit, Hopping, InPanes, Last, Tumbling, Window
 from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerRow,
@@ -470,7 +471,11 @@ class Stream(Helpful, Generic[R]):
     @overload
     def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
     @overload
-    def window(self, window: InPanes | Forever, *, lateness: Duration = "0s", emit: Emit) -> EmittingStream[R]: ...
+    def window(
+        self, window: InPanes | AssignedBy | Forever, *, lateness: Duration = "0s", emit: Emit
+    ) -> EmittingStream[R]: ...
+    @overload
+    def window(self, window: AssignedBy) -> AssignedStream[R]: ...
     def window(self, window: Any, *, lateness: Duration = "0s", emit: Any = None) -> Any:
         """Windows over all rows, in one task. For windows per key call ``key_by`` first."""
         with located("window"):
@@ -582,20 +587,30 @@ class KeyedStream(Helpful, Generic[R]):
     @overload
     def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
     @overload
-    def window(self, window: InPanes | Forever, *, lateness: Duration = "0s", emit: Emit) -> EmittingStream[R]: ...
+    def window(
+        self, window: InPanes | AssignedBy | Forever, *, lateness: Duration = "0s", emit: Emit
+    ) -> EmittingStream[R]: ...
+    @overload
+    def window(self, window: AssignedBy) -> AssignedStream[R]: ...
     def window(self, window: Any, *, lateness: Duration = "0s", emit: Any = None) -> Any:
         """Windows per key. A row is late (see ``with_late``) once the watermark is ``lateness`` past its window; rows
         of count windows are never late.
 
         ``emit``: the results are a Table, whose rows change when rows come: ``on_change()``, ``every("10s")``, or
-        ``at_close()``. With ``forever()`` as the window all rows of a key count."""
-        with located("window"):
+        ``at_close()``. With ``forever()`` as the window all rows of a key count. Windows of your own: ``assign(f)``."""
+        with located("window") as site:
             refuse_changes(self._rows, instead="write the window before what makes the table")
-            lateness_us = micros(lateness)
+            lateness_us, rows = micros(lateness), self._rows
+            if isinstance(window, AssignedBy):
+                if emit is None and lateness_us:
+                    raise GraphError("with assign(...) late rows within a lateness change a table: give emit=, too")
+                rows, window = assigned(rows, window, site), Assigned()
+                if emit is None:
+                    return AssignedStream(rows, self._keys)
             if emit is not None:
                 if lateness_us < 0:
                     raise GraphError(f"lateness is {lateness!r}: it must be at least 0")
-                return EmittingStream(self._rows, self._keys, emitting(window, emit, lateness_us))
+                return EmittingStream(rows, self._keys, emitting(window, emit, lateness_us))
             if isinstance(window, Forever):
                 raise GraphError(
                     'forever() never closes: say when results come, with emit=on_change() or emit=every("10s")'
@@ -779,6 +794,47 @@ class WindowedStream(Helpful, Generic[R]):
                 raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
             found = first_of_windows(self._rows, self._keys, self._window, n, by, into, rank, site)
             return Stream(found)
+
+    @overload
+    def map_groups(self, function: Callable[..., ArrowFrame], returns: type[S]) -> Stream[S]: ...
+    @overload
+    def map_groups(self, function: Callable[..., ArrowFrame], returns: pa.Schema) -> Stream[Any]: ...
+    def map_groups(self, function: Callable[..., ArrowFrame], returns: Shape) -> Stream[Any]:
+        """Calls a function with all rows of each key and window, when the window closes: as a ``pyarrow.RecordBatch``,
+        or the frame that its parameter is annotated with. It returns a frame of any number of rows.
+
+        Rows are in the order of event time, then of arrival, and have the columns ``window_start`` and ``window_end``,
+        too. The state holds all rows of open windows; those of hopping and cumulative windows once for each window."""
+        with located("map_groups") as site:
+            window = whole_windows(self._window, self._lateness_us)
+            return Stream(mapped_windows(self._rows, self._keys, window, function, returns, site))
+
+
+class AssignedStream(Helpful, Generic[R]):
+    """A stream with windows of the user's own."""
+
+    def __init__(self, rows: OutputPort, keys: tuple[str, ...]) -> None:
+        self._rows = rows
+        self._keys = keys
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Stream[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Stream[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Stream[Any]:
+        """One row per key and window, when it closes, as ``WindowedStream.aggregate``."""
+        with located("aggregate") as site:
+            found = aggregation(self._rows.schema, self._keys, window_bounds(self._rows, into), into, aggregates)
+            return Stream(aggregated_in_assigned_windows(self._rows, self._keys, found, site))
+
+    @overload
+    def map_groups(self, function: Callable[..., ArrowFrame], returns: type[S]) -> Stream[S]: ...
+    @overload
+    def map_groups(self, function: Callable[..., ArrowFrame], returns: pa.Schema) -> Stream[Any]: ...
+    def map_groups(self, function: Callable[..., ArrowFrame], returns: Shape) -> Stream[Any]:
+        """A function of whole windows; see ``WindowedStream.map_groups``."""
+        with located("map_groups") as site:
+            return Stream(mapped_windows(self._rows, self._keys, Assigned(), function, returns, site))
 
 
 class EmittingStream(Helpful, Generic[R]):

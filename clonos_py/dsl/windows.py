@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from clonos_py.dsl.callsite import located
 from clonos_py.model.errors import GraphError
@@ -99,6 +101,24 @@ def counted(size: int, *, every: int | None = None, incomplete: bool = False) ->
         if type(incomplete) is not bool:
             raise GraphError(f"incomplete is {incomplete!r}, it must be True or False")
         return Counted(size, slide, incomplete)
+
+
+@dataclass(frozen=True)
+class AssignedBy:
+    """Windows that a function of the user assigns."""
+
+    function: Callable[..., Any]
+
+
+def assign(function: Callable[..., Any]) -> AssignedBy:
+    """Windows of your own. ``function`` takes a batch of rows (a ``pyarrow.RecordBatch``, or the frame that its
+    parameter is annotated with) and returns a frame with a row for each, in order, and the columns ``window_start`` and
+    ``window_end``: times, or Instants, or lists of these for rows of several windows. A row with nulls is in no window.
+    A window closes when the watermark reaches its end."""
+    with located("assign"):
+        if not callable(function):
+            raise GraphError(f"{function!r} is not a function")
+        return AssignedBy(function)
 
 
 def at_close() -> AtClose:

@@ -6,6 +6,7 @@ import re
 
 from clonos_py.model.state_definitions import seconds_text
 from clonos_py.model.windows import (
+    Assigned,
     AtClose,
     Counted,
     Cumulative,
@@ -28,11 +29,13 @@ _TUMBLING = re.compile(rf"tumbling {_SECONDS}")
 _SESSION = re.compile(rf"session {_SECONDS}")
 
 
-def window_text(window: Window | Counted) -> str:
+def window_text(window: Window | Counted | Assigned) -> str:
     """``tumbling 10s``, ``10s every 2s``, ``10s by 2s`` (growing), ``session 5s of processing time``, or
     ``4 rows every 2``.
 
     Whether incomplete count windows are emitted at the end is not part of it: that does not change the state."""
+    if isinstance(window, Assigned):
+        return "assigned by a function"
     if isinstance(window, Counted):
         return f"{window.size} rows every {window.every}"
     time = _PROCESSING_TIME if window.processing_time else ""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clonos_py.model.hidden import hidden
+
+ASSIGNED_BOUNDS = (hidden("window_start"), hidden("window_end"))
+"""int64 columns, in microseconds."""
+
 
 @dataclass(frozen=True)
 class Tumbling:
@@ -29,6 +34,12 @@ class Cumulative:
     size_us: int
     step_us: int
     processing_time: bool = False
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Windows that a function of the user has assigned: rows have their bounds in the columns ``ASSIGNED_BOUNDS``. A
+    row of several windows is there for each of them."""
 
 
 @dataclass(frozen=True)
@@ -84,4 +95,6 @@ class Every:
 Emit = AtClose | OnChange | Every
 Last = LastSpan | LastRows
 InPanes = Tumbling | Hopping | Cumulative
+Bounded = InPanes | Assigned
+"""Windows of which a row tells the bounds when it comes."""
 Window = InPanes | Session

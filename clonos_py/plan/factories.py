@@ -44,6 +44,7 @@ from clonos_py.plan.logical import (
     AssignEventTimes,
     CallPerBatch,
     CallPerRow,
+    CallPerWindow,
     DistinctRows,
     EnrichRows,
     ExplodeRows,
@@ -180,6 +181,13 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return partial(MapGatheredBatches, function, node.schemas[0], rows_at_once, wait_us, wants_ctx, kind)
         case CallPerBatch(function, wants_ctx, kind):
             return partial(MapBatches, function, node.schemas[0], wants_ctx, kind)
+        case CallPerWindow() as work:
+            from clonos_py.operators.window_groups import MapWindows
+
+            return partial(
+                MapWindows, work.function, work.given, node.schemas[0], work.keys, work.window, work.time_column,
+                work.wants_ctx, work.kind,
+            )  # fmt: skip
         case AggregateTable() as work:
             return partial(
                 TableAggregate, work.keys, work.aggregates, node.schemas[0], work.mode, work.weighted, work.combined,

@@ -24,7 +24,7 @@ from clonos_py.columns.row_watermarks import (
 )
 from clonos_py.expressions.tree import Column
 from clonos_py.model.plan import OperatorPlan
-from clonos_py.model.windows import Session, Window
+from clonos_py.model.windows import InPanes, Session, Window
 from clonos_py.operators.lateness import BehindWatermark, DropLate, LateForWindows, LateRule
 from clonos_py.plan.feeds import feeds
 from clonos_py.plan.logical import (
@@ -33,6 +33,7 @@ from clonos_py.plan.logical import (
     AggregateWindowTable,
     AssignEventTimes,
     CallPerRow,
+    CallPerWindow,
     EnrichRows,
     ExplodeRows,
     FilterRows,
@@ -101,8 +102,10 @@ def late_rule(node: Node, side: int) -> LateRule | None:
             return None if window.processing_time else LateForWindows(window, right if side else left)
         case JoinHistory(bounds=tuple(), left_time=str(left), right_time=str(right)):
             return BehindWatermark(right if side else left)
+        case CallPerWindow(window=window, time_column=time):
+            return LateForWindows(window, time) if isinstance(window, InPanes) else None
         case AggregateWindowTable(window=window, time_column=str(time), lateness_us=lateness_us):
-            return None if window is None else LateForWindows(window, time, lateness_us)
+            return LateForWindows(window, time, lateness_us) if isinstance(window, InPanes) else None
         case SortRows(time_column=time, pass_late=False) | AggregateOver(time_column=time):
             return BehindWatermark(time)
         case JoinVersions(left_time=left):

@@ -26,7 +26,7 @@ from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.tables import DELTA_WEIGHT, FirstOf, SortKey, TableMode
-from clonos_py.model.windows import Counted, Emit, Hopping, InPanes, Last, Tumbling, Window
+from clonos_py.model.windows import Bounded, Counted, Emit, Hopping, Last, Tumbling, Window
 
 
 class Port(NamedTuple):
@@ -111,6 +111,20 @@ class CallPerBatch:
 
 
 @dataclass(frozen=True)
+class CallPerWindow:
+    """A Python function of all rows of a key and window, which it gets with the columns ``given`` as ``kind`` of
+    frame."""
+
+    keys: tuple[str, ...]
+    window: Bounded
+    function: Callable[..., Any]
+    given: pa.Schema
+    time_column: str
+    wants_ctx: bool
+    kind: TabularKind = TabularKind.BATCH
+
+
+@dataclass(frozen=True)
 class Unite:
     """All rows of all inputs."""
 
@@ -173,7 +187,7 @@ class AggregateWindowTable:
     ``retract_when_changed`` and ``kind`` as for ``AggregateTable``."""
 
     keys: tuple[str, ...]
-    window: InPanes | None
+    window: Bounded | None
     aggregates: tuple[Aggregate, ...]
     time_column: str | None
     lateness_us: int
@@ -418,14 +432,14 @@ class RunProcess:
 
 Work = (
     ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | ExplodeRows | EnrichRows
-    | CallPerRow | CallPerBatch | Unite | Spread | GatherRows | LoopHead | AggregateWindows | AggregateCounted
-    | AggregateOver | AggregateTable | AggregateWindowTable | TopTable | TopWindows | TopCounted | LimitRows
-    | SortRows | ReduceRows | DistinctRows | JoinWindows | JoinHistory | JoinVersions | JoinTable | JoinDeltas
-    | ShowChanges | MergeDeltas | LookUpRows | RunProcess
+    | CallPerRow | CallPerBatch | CallPerWindow | Unite | Spread | GatherRows | LoopHead
+    | AggregateWindows | AggregateCounted | AggregateOver | AggregateTable | AggregateWindowTable | TopTable
+    | TopWindows | TopCounted | LimitRows | SortRows | ReduceRows | DistinctRows | JoinWindows | JoinHistory
+    | JoinVersions | JoinTable | JoinDeltas | ShowChanges | MergeDeltas | LookUpRows | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions | JoinTable
 AGGREGATING = AggregateWindows | AggregateCounted | AggregateOver | AggregateTable | AggregateWindowTable
-GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted
+GROUPING = AGGREGATING | TopTable | TopWindows | TopCounted | CallPerWindow
 """Work that emits frames independently of how its input was cut."""
 STATEFUL = GROUPING | LimitRows | SortRows | ReduceRows | DistinctRows | JOINING | JoinDeltas | LookUpRows | RunProcess
 """Work that keeps state. Sources and sinks keep state, too, but are named after what they connect to."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from clonos_py.model.tables import WEIGHT_COLUMN
+from clonos_py.model.windows import ASSIGNED_BOUNDS, Assigned
 from clonos_py.plan.logical import (
     AGGREGATING,
     AggregateOver,
@@ -21,6 +22,7 @@ from clonos_py.plan.logical import (
     AssignEventTimes,
     CallPerBatch,
     CallPerRow,
+    CallPerWindow,
     DistinctRows,
     EnrichRows,
     ExplodeRows,
@@ -91,7 +93,7 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
                 continue
             case AggregateWindows(time_column=str()) | AggregateWindowTable(time_column=str()) | AggregateOver():
                 needs = True
-            case TopWindows() | SortRows() | JoinVersions() | RunProcess():
+            case TopWindows() | SortRows() | JoinVersions() | CallPerWindow() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
@@ -176,12 +178,14 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
             given = inputs[side]
             fields = every if given.row_type is None else given.row_type.__struct_encode_fields__
             return _named(*given.keys, given.time_column, *fields)
-        case CallPerBatch() | WriteSink() | ReadSource() | LoopHead():
+        case CallPerBatch() | CallPerWindow() | WriteSink() | ReadSource() | LoopHead():
             return every
 
 
 def _further(work: AGGREGATING) -> tuple[str | None, ...]:
     """Columns that the work reads besides keys and aggregated columns."""
+    if isinstance(work, AggregateWindowTable) and isinstance(work.window, Assigned):
+        return (work.time_column, *ASSIGNED_BOUNDS)
     if isinstance(work, AggregateWindows | AggregateWindowTable | AggregateOver):
         return (work.time_column,)
     return (WEIGHT_COLUMN, *work.table_keys) if isinstance(work, AggregateTable) and work.weighted else ()

@@ -40,6 +40,7 @@ from clonos_py.plan.logical import (
     AssignEventTimes,
     CallPerBatch,
     CallPerRow,
+    CallPerWindow,
     DistinctRows,
     FilterRows,
     JoinDeltas,
@@ -128,6 +129,10 @@ def state_definition(
                 facts,
                 limits={"lateness": work.lateness_us},
                 aggregates=_aggregates(graph, node, work.aggregates),
+            )
+        case CallPerWindow():
+            return defined(
+                {"keys": keys(work.keys), "windows": window_text(work.window), "event time": work.time_column}
             )
         case AggregateOver():
             facts = {"keys": keys(work.keys), "over": last_text(work.last), "event time": work.time_column}

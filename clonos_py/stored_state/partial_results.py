@@ -54,7 +54,8 @@ def results_so_far(given: OperatorContents, table: str, rows: pa.RecordBatch, wi
             bounds = {WINDOW_START: rows.column(START_COLUMN), WINDOW_END: rows.column(END_COLUMN)}
             merged = _Merged(_with_folds(rows, folds), bounds)
         case _:
-            merged = _Merged(_with_folds(rows, folds), {})
+            bounds = {name: rows.column(name) for name in (WINDOW_START, WINDOW_END) if name in rows.schema.names}
+            merged = _Merged(_with_folds(rows, folds), bounds)
     extra = dict(merged.window) | {fold.name: merged.rows.column(_fold_column(fold)) for fold in folds}
     fields = [merged.rows.schema.field(name) for name in keys]
     fields += [pa.field(name, MOMENT if name != WINDOW_ROWS else pa.int64()) for name in merged.window]

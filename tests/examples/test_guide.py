@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -22,6 +23,7 @@ from clonos_py import (
     UserAggregate,
     aggregate_by,
     apply,
+    assign,
     at,
     col,
     count,
@@ -30,6 +32,7 @@ from clonos_py import (
     last,
     list_state,
     map_state,
+    micros,
     testing,
     tumbling,
 )
@@ -77,6 +80,46 @@ def test_results_of_a_window_come_before_it_closes() -> None:
     rows = [Order(at(f"{20 * number}s"), "a", "tea", 100) for number in range(7)]
     found = testing.run(hours_of(rows), {"orders": [rows[:2], rows[2:5], rows[5:]]}, kills=1)["hours"]
     assert [(row.change, row.orders) for row in found] == [("insert", 5), ("update", 7)]
+
+
+class Basket(Record):
+    window_end: Instant
+    customer: str
+    products: str
+
+
+def baskets(orders: pl.DataFrame) -> pl.DataFrame:
+    """The distinct products of a customer, in the order of the first piece of each."""
+    products = orders["product"].unique(maintain_order=True)
+    return orders.head(1).select("window_end", "customer", products=pl.lit(" ".join(products)))
+
+
+def shifts(orders: pl.DataFrame) -> pl.DataFrame:
+    """The shop's shifts of eight hours, the first of which begins at six."""
+    six, eight_hours = micros("6h"), micros("8h")
+    start = (pl.col("at") - six) // eight_hours * eight_hours + six
+    return orders.select(window_start=start, window_end=start + eight_hours)
+
+
+def by_shift(rows: list[Order]) -> Job:
+    job = Job("shifts")
+    orders = orders_of(job, rows)
+    orders.key_by("customer").window(tumbling("1h")).map_groups(baskets, returns=Basket).sink(MemorySink()).named(
+        "baskets"
+    )
+    orders.key_by("product").window(assign(shifts)).aggregate(orders=count()).sink(MemorySink()).named("shifts")
+    return job
+
+
+def test_windows_are_ones_own_and_functions_get_them_whole() -> None:
+    rows = [
+        Order(at(f"{hour}h"), "a", product, 100) for hour, product in ((5, "tea"), (6, "cup"), (13, "tea"), (14, "tea"))
+    ]
+    rows.append(Order(at("14h"), "a", "cup", 100))
+    found = testing.run(by_shift(rows), {"orders": rows}, kills=1)
+    assert [basket.products for basket in found["baskets"]] == ["tea", "cup", "tea", "tea cup"]
+    ends = [(row.product, row.window_end // at("1h"), row.orders) for row in found["shifts"]]
+    assert sorted(ends) == [("cup", 14, 1), ("cup", 22, 1), ("tea", 6, 1), ("tea", 14, 1), ("tea", 22, 1)]
 
 
 class Scored(Record):

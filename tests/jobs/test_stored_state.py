@@ -39,6 +39,7 @@ from clonos_py import (
     hopping,
     list_state,
     map_state,
+    on_change,
     processing_timer,
     read_state,
     session,
@@ -264,6 +265,7 @@ LOOKED = [
     Looked("tumbling", of_windows(20, 20)),
     Looked("hopping", of_windows(20, 10)),
     Looked("cumulative", of_growing_windows(20, 5)),
+    Looked("changing", of_windows(20, 10)),
     Looked("lenient", of_windows(20, 10, lateness=15)),
     Looked("sessions", of_sessions(7)),
     Looked("counts", of_counts(9, 3)),
@@ -308,6 +310,8 @@ def build(folder: Path) -> Job:
     written(keyed.window(tumbling("20s")).aggregate(**aggregates()), "tumbling")
     written(keyed.window(hopping("20s", "10s")).aggregate(**aggregates()), "hopping")
     written(keyed.window(cumulative("20s", "5s")).aggregate(**aggregates()), "cumulative")
+    changing = keyed.window(hopping("20s", "10s"), emit=on_change()).aggregate(**aggregates()).named("changing")
+    changing.changes().sink(BlackholeSink()).named("changing-out")
     written(keyed.window(hopping("20s", "10s"), lateness="15s").aggregate(**aggregates()), "lenient")
     written(keyed.window(session("7s")).aggregate(**aggregates()), "sessions")
     written(keyed.window(counted(9, every=3)).aggregate(**aggregates()), "counts")

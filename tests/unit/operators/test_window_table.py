@@ -17,7 +17,18 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import TableMode, kind_schema, weighted_schema
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import AtClose, Cumulative, Emit, Every, Hopping, InPanes, OnChange, Tumbling
+from clonos_py.model.windows import (
+    ASSIGNED_BOUNDS,
+    Assigned,
+    AtClose,
+    Bounded,
+    Cumulative,
+    Emit,
+    Every,
+    Hopping,
+    OnChange,
+    Tumbling,
+)
 from clonos_py.operators.keyed_rows import live_rows
 from clonos_py.operators.window_table import WindowTable
 from tests.unit.operators.scripted import ScriptedContext, advance, compacted_early, opened, schema, stored
@@ -39,7 +50,7 @@ Results = dict[tuple[Any, ...], tuple[Any, ...]]
 
 rows = st.tuples(st.sampled_from(["a", "b", None]), st.none() | st.integers(-3, 3), st.integers(-20, 40))
 histories = st.lists(st.lists(rows, max_size=6) | st.integers(-20, 45), max_size=12)
-windows = st.sampled_from([Tumbling(10), Hopping(10, 5), Hopping(4, 6), Cumulative(12, 4), None])
+windows = st.sampled_from([Tumbling(10), Hopping(10, 5), Hopping(4, 6), Cumulative(12, 4), Assigned(), None])
 emits = st.sampled_from([AtClose(), OnChange(), Every(7)])
 
 
@@ -49,11 +60,11 @@ def _state_is_compacted_early() -> Iterator[None]:
         yield
 
 
-def result(window: InPanes | None) -> pa.Schema:
+def result(window: Bounded | None) -> pa.Schema:
     return schema(("key", pa.string()), *(BOUNDS if window else ()), *MADE)
 
 
-def table(window: InPanes | None, emit: Emit, mode: TableMode = "changes", lateness: int = 0) -> WindowTable:
+def table(window: Bounded | None, emit: Emit, mode: TableMode = "changes", lateness: int = 0) -> WindowTable:
     kind = "change" if mode == "changes" else None
     shown = result(window)
     shown = kind_schema(shown, "change") if kind else weighted_schema(shown) if mode == "deltas" else shown
@@ -66,10 +77,23 @@ def batch_of(given_rows: list[Row]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, INPUT, strict=True)], schema=INPUT)
 
 
+def bounds_of(window: Bounded, at: int) -> list[tuple[int, int]]:
+    return windows_of(Hopping(10, 5) if isinstance(window, Assigned) else window, at)
+
+
+def with_bounds(batch: pa.RecordBatch, given_rows: list[Row]) -> pa.RecordBatch:
+    """The rows, once for each window that a function of the user has assigned."""
+    pairs = [(number, *bounds) for number, (*_, at) in enumerate(given_rows) for bounds in bounds_of(Assigned(), at)]
+    batch = batch.take(np.array([number for number, _, _ in pairs], np.int64))
+    for place, name in enumerate(ASSIGNED_BOUNDS, 1):
+        batch = batch.append_column(name, pa.array([pair[place] for pair in pairs], WHOLE))
+    return batch
+
+
 class Instances:
     """Instances of a table, and what their output adds up to."""
 
-    def __init__(self, window: InPanes | None, emit: Emit, mode: TableMode, lateness: int) -> None:
+    def __init__(self, window: Bounded | None, emit: Emit, mode: TableMode, lateness: int) -> None:
         self.window, self.emit, self.mode, self.lateness = window, emit, mode, lateness
         self.results: Results = {}
         self.late = 0
@@ -89,7 +113,9 @@ class Instances:
 
     def feed(self, given_rows: list[Row]) -> None:
         batch = batch_of(given_rows)
-        groups = key_groups(batch, ["key"], 128) if given_rows else np.empty(0, np.int32)
+        if isinstance(self.window, Assigned):
+            batch = with_bounds(batch, given_rows)
+        groups = key_groups(batch, ["key"], 128) if batch.num_rows else np.empty(0, np.int32)
         for made, ctx, _ in self.running:
             made.on_rows(batch.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), 0)
             self.late += ctx.counted.pop("late_rows", 0)
@@ -125,7 +151,7 @@ class Instances:
 class Model:
     """The same in plain Python."""
 
-    def __init__(self, window: InPanes | None, emit: Emit, lateness: int) -> None:
+    def __init__(self, window: Bounded | None, emit: Emit, lateness: int) -> None:
         self.window, self.emit, self.lateness = window, emit, lateness
         self.rows: dict[tuple[Any, ...], list[int | None]] = {}
         self.shown: Results = {}
@@ -142,9 +168,10 @@ class Model:
             if self.window is None:
                 self.rows.setdefault((key,), []).append(value)
                 continue
-            every = windows_of(self.window, at)
+            every = bounds_of(self.window, at)
             is_open = [window for window in every if window[1] + self.lateness > self.reached]
-            self.late += bool(every) and not is_open
+            closed = len(every) - len(is_open)
+            self.late += closed if isinstance(self.window, Assigned) else bool(every) and not is_open
             for window in is_open:
                 self.rows.setdefault((key, *window), []).append(value)
         self.show(isinstance(self.emit, OnChange))
@@ -168,7 +195,7 @@ class Model:
     st.sampled_from([1, 3]),
 )  # fmt: skip
 def test_changes_add_up_to_what_is_known(
-    window: InPanes | None, emit: Emit, mode: TableMode, history: list[Step], lateness: int, rescale_at: int, count: int
+    window: Bounded | None, emit: Emit, mode: TableMode, history: list[Step], lateness: int, rescale_at: int, count: int
 ) -> None:
     found, model = Instances(window, emit, mode, lateness), Model(window, emit, lateness)
     for index, step in enumerate([*history, MAX_TIME]):

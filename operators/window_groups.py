@@ -1,0 +1,120 @@
+"""``map_groups``: a function of whole windows. It is called once for each key and window, when the window closes, with
+all its rows in the order of event time, then of arrival, and the columns ``window_start`` and ``window_end``.
+
+The state holds the rows of open windows, once for each window of a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.frames import ArrowFrame, TabularKind
+from clonos_py.columns.grouping import group
+from clonos_py.columns.ordering import order_by
+from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.operators import OperatorContext, Output
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.times import MAX_TIME
+from clonos_py.model.windows import Assigned, Bounded
+from clonos_py.operators.bounded_windows import BOUNDS, InWindows, assigned_windows, windows_of_panes
+from clonos_py.operators.event_time_buffer import EventTimeBuffer
+from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored
+from clonos_py.operators.keyed_rows import ROWS_TABLE
+from clonos_py.operators.panes import PaneClock
+from clonos_py.operators.progress import EventTimeProgress
+from clonos_py.operators.stateless import MapBatches
+from clonos_py.operators.window_operator import with_times
+
+
+class MapWindows(MapBatches):
+    """Gives the function the columns of ``given``, filled by name from the rows and the bounds. Late rows are dropped
+    and counted."""
+
+    verb = "map_groups"
+
+    def __init__(
+        self,
+        fn: Callable[..., ArrowFrame],
+        given: pa.Schema,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        window: Bounded,
+        time_column: str,
+        wants_ctx: bool = False,
+        kind: TabularKind = TabularKind.BATCH,
+    ) -> None:
+        super().__init__(fn, schema, wants_ctx, kind)
+        self._given = given
+        self._keys = list(keys)
+        self._clock = None if isinstance(window, Assigned) else PaneClock(window)
+        self._time = time_column
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._progress = EventTimeProgress()
+        self._wait_for([])
+
+    def _wait_for(self, chunks: Iterable[Chunk]) -> None:
+        self._waiting = EventTimeBuffer(BOUNDS[1], self._keys, self.ctx.key_groups)
+        self._waiting.load(chunks)
+
+    @property
+    def final(self) -> bool:
+        return True
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows, times = with_times(rows, self._time, self.ctx)
+        found = self._windows(rows, times)
+        reached = np.broadcast_to(self._progress.reached_by(rows, self._keys, self.ctx.key_groups), rows.num_rows)
+        is_open = found.ends > reached[found.rows]
+        late = np.ones(rows.num_rows, bool)
+        late[found.rows] = False
+        in_time = np.zeros(rows.num_rows, bool)
+        in_time[found.rows[is_open]] = True
+        self.ctx.count("late_rows", int(np.count_nonzero(~in_time & ~late)))
+        self._waiting.add(found.where(is_open).put(rows, 0))
+
+    def _windows(self, rows: pa.RecordBatch, times: Ints) -> InWindows:
+        if self._clock is None:
+            return assigned_windows(rows)
+        panes = self._clock.assign(times)
+        found = windows_of_panes(self._clock, panes)
+        outside = self._clock.outside(panes)
+        return found if outside is None else found.where(~outside[found.rows])
+
+    def on_watermark(self, watermark: int) -> int:
+        due = self._waiting.take(watermark if watermark == MAX_TIME else watermark + 1)
+        if due is not None:
+            self._call(due)
+        self._progress.advance(max(watermark, self._progress.reached))
+        return watermark
+
+    def _call(self, due: pa.RecordBatch) -> None:
+        """Calls the function for each key and window of these rows, which are in the order of the windows' ends."""
+        windows = group([*(due.column(name) for name in reversed(BOUNDS)), *(due.column(key) for key in self._keys)],
+                        due.num_rows)  # fmt: skip
+        rank = np.empty(windows.size, np.int64)
+        rank[np.argsort(windows.first, kind="stable")] = np.arange(windows.size)
+        of = rank[windows.ids]
+        order = order_by([of, fixed(due.column(self._time)).astype(np.int64, copy=False)])
+        rows = due.take(order)
+        columns = [rows.column(field.name).cast(field.type) for field in self._given]
+        given = pa.RecordBatch.from_arrays(columns, schema=self._given)
+        bounds = of[order].searchsorted(np.arange(windows.size + 1)).tolist()
+        for start, stop in itertools.pairwise(bounds):
+            super().on_rows(given.slice(start, stop - start), 0)
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        bounds = [pa.field(name, pa.int64()) for name in BOUNDS]
+        return {ROWS_TABLE: grouped_schema(pa.schema([*bounds, *inputs[0]]))}
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState({ROWS_TABLE: self._waiting.chunks()}, self._progress.values(self.ctx.groups))
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
+        self._wait_for(owned(stored(parts, ROWS_TABLE), self.ctx.groups))
