@@ -88,13 +88,13 @@ class Over(Operator):
 
     def on_watermark(self, watermark: int) -> int:
         due = self._waiting.take(watermark)
-        for rows in () if due is None else self._at_once(due):
+        for rows in () if due is None else self._parts(due):
             self._emit(rows)
         self._progress.advance(max(watermark, self._progress.reached))
         self._past.expire(self._progress.reached)
         return watermark
 
-    def _at_once(self, due: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _parts(self, due: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Rows in order, in parts that do not part rows of equal times."""
         times, start = fixed(due.column(self._time)), 0
         while start < due.num_rows:
