@@ -21,9 +21,7 @@ from clonos_py.columns.grouping import Groups
 from clonos_py.columns.growing import GrowingArray, GrowingRows
 from clonos_py.columns.views import Bools, Column, Ints
 from clonos_py.operators.aggregation import Partials
-
-NO_ROW = -1
-"""In the place of a row or a block: there is none."""
+from clonos_py.operators.pairs import NO_ROW
 
 
 class Blocks:

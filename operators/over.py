@@ -28,10 +28,11 @@ from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.windows import Last, LastRows
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
-from clonos_py.operators.blocks import NO_ROW, Blocks
+from clonos_py.operators.blocks import Blocks
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.keyed_chunks import grouped_schema, mergeable, owned, stored
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
+from clonos_py.operators.pairs import NO_ROW
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.window_operator import with_times
 
