@@ -11,12 +11,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.model.errors import ServiceError
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.times import Duration, micros
-from clonos_py.services.definition import ServiceDefinition
+from clonos_py.services.asking import RECONCILED
+from clonos_py.services.definition import ServiceDefinition, named
 from clonos_py.services.http import HTTP, TRANSIENT, ContentOptions, Options, Response, attempts, response
 from clonos_py.services.keys import Origin
 from clonos_py.services.metrics import FunctionMetrics
@@ -98,12 +99,32 @@ class AsyncContext:
         """Input channel and sequence number of the frame that contained the row; (-1, n) for the n-th other event."""
         return self._origin.channel, self._origin.sequence
 
-    def call(self, service: ServiceDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> Awaited[R]:
+    @overload
+    def call(self, service: ServiceDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaited[R]: ...
+    @overload
+    def call(
+        self,
+        service: ServiceDefinition[..., R],
+        /,
+        *args: Any,
+        reconcile: ServiceDefinition[..., R | None],
+        **kwargs: Any,
+    ) -> Awaited[R]: ...
+    def call(
+        self,
+        service: Any,
+        /,
+        *args: Any,
+        reconcile: Any = None,
+        **kwargs: Any,
+    ) -> Awaited[Any]:
         """Calls a user's service; awaiting the call returns its answer, plain data. Any error of the service is raised
-        as a ServiceError. Several threads may call the service, each with its own client."""
-        if not isinstance(service, ServiceDefinition):
-            raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
-        return Awaited(service.name, (args, kwargs))
+        as a ServiceError. Several threads may call the service, each with its own client. For ``reconcile`` see
+        ``Context.call``."""
+        name, before = named(self._ctx.operator, service, reconcile)
+        if before is not None and self._ctx.may_repeat:
+            return Awaited(RECONCILED, (name, before, args, kwargs))
+        return Awaited(name, (args, kwargs))
 
     def sleep(self, duration: Duration) -> Awaited[None]:
         """Sleeps at least for a duration such as ``"100ms"``."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import Clock, OperatorContext
-from clonos_py.services.asking import ask
-from clonos_py.services.definition import ServiceDefinition
+from clonos_py.services.asking import ask, ask_again
+from clonos_py.services.definition import ServiceDefinition, named
 from clonos_py.services.http import Http
 from clonos_py.services.keys import origin_of
 from clonos_py.services.metrics import FunctionMetrics
@@ -82,14 +82,38 @@ class Context:
         """Input channel and sequence number of the current frame; (-1, n) for the n-th other event."""
         return self._ctx.frame
 
-    def call(self, service: ServiceDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    def call(self, service: ServiceDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(
+        self,
+        service: ServiceDefinition[..., R],
+        /,
+        *args: Any,
+        reconcile: ServiceDefinition[..., R | None],
+        **kwargs: Any,
+    ) -> R: ...
+    def call(
+        self,
+        service: Any,
+        /,
+        *args: Any,
+        reconcile: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Calls a user's service and returns its answer, plain data. Any error of the service is raised as a
-        ServiceError."""
-        if not isinstance(service, ServiceDefinition):
-            raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
-        name = service.name
-        answer: R = self._ctx.gate.ask("service", lambda: ask(self._ctx.service(name), name, args, kwargs))
-        return answer
+        ServiceError.
+
+        ``reconcile``: a service with the same arguments that returns what the call has answered, or None if it was not
+        made. A replacement, and a run that resumes, ask it instead of making a call again whose answer may be lost.
+        """
+        name, before = named(self._ctx.operator, service, reconcile)
+        return self._ctx.gate.ask("service", lambda: self._ask(name, before, args, kwargs))
+
+    def _ask(self, name: str, before: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if before is not None and self._ctx.may_repeat:
+            return ask_again(self._ctx.service, name, before, args, kwargs)
+        return ask(self._ctx.service(name), name, args, kwargs)
 
     def _next_call(self) -> str:
         """The key of the next call, from the row's origin and the number of the call in its frame."""

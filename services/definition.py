@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from clonos_py.model.errors import UserCodeError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -44,6 +46,17 @@ def service(function: Callable[[], Iterator[Callable[P, R]]]) -> ServiceDefiniti
     definition = ServiceDefinition(f"{function.__module__}.{function.__qualname__}", function)
     _defined[definition.name] = definition
     return definition
+
+
+def named(operator: str, service: object, reconcile: object) -> tuple[str, str | None]:
+    """The names of a service and of the one that knows whether it was called. Raises UserCodeError for what is none."""
+    if not isinstance(service, ServiceDefinition):
+        raise UserCodeError(f"{operator}: ctx.call takes a function declared with @service")
+    if reconcile is None:
+        return service.name, None
+    if not isinstance(reconcile, ServiceDefinition):
+        raise UserCodeError(f"{operator}: reconcile={reconcile!r} is not a function declared with @service")
+    return service.name, reconcile.name
 
 
 def defined(name: str) -> ServiceDefinition[..., Any] | None:

@@ -47,3 +47,7 @@ class Attempt(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.generation}.{self.counter}"
+
+
+FIRST_ATTEMPT = Attempt(1, 1)
+"""That of each task of a job that has not run before."""

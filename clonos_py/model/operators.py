@@ -96,6 +96,11 @@ class OperatorContext(Protocol):
         ...
 
     @property
+    def may_repeat(self) -> bool:
+        """Whether a predecessor may have made calls that this process makes, and their answers were lost with it."""
+        ...
+
+    @property
     def time(self) -> Clock: ...
 
     @property

@@ -61,6 +61,8 @@ class TaskContext:
         """The operators that accept no more rows for now."""
         self.frame: tuple[int, int] = (-1, 0)
         self.numbering = ""
+        self.may_repeat = False
+        """See OperatorContext."""
         self.counts: dict[str, int] = {}
         self.metrics: dict[str, UserMetric] = {}
         self.counted = False
@@ -136,6 +138,10 @@ class OperatorView:
     @property
     def numbering(self) -> str:
         return self._shared.numbering
+
+    @property
+    def may_repeat(self) -> bool:
+        return self._shared.may_repeat
 
     @property
     def time(self) -> _Clock:

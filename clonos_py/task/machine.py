@@ -52,7 +52,7 @@ from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
 from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, UserCodeError
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import FIRST_ATTEMPT, TaskId
 from clonos_py.model.operators import Committing, Discovered, Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.purposes import Purpose
@@ -267,6 +267,7 @@ class TaskMachine:
 
     def _on_begin(self, item: Begin) -> None:
         self._shared.numbering, self._run = item.numbering, item.run
+        self._shared.may_repeat = item.attempt > FIRST_ATTEMPT
         if self._gaps and self._reader:
             self._reader.skip(self._gate.pass_over(item.log))
         elif item.fed is not None:

@@ -66,6 +66,7 @@ class CheckedContext:
     key_groups = 128
     groups = range(128)
     numbering = "check"
+    may_repeat = False
 
     def __init__(self, operator: str, log: list[list[Any]] | None, client_of: Callable[[str], Any]) -> None:
         self.operator, self.task, self._client_of = operator, TaskId(operator, 0), client_of

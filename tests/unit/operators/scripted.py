@@ -67,6 +67,7 @@ class ScriptedContext:
         self.watermark = MIN_TIME
         self.frame: tuple[int, int] = (0, 1)
         self.numbering = "line-0"
+        self.may_repeat = False
         self.gate = gate or ScriptedGate()
         self.time = ScriptedClock(self.gate)
         self.random = random.Random(7)

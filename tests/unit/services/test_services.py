@@ -126,7 +126,7 @@ def test_an_unknown_service_is_named() -> None:
 def test_only_declared_services_can_be_called() -> None:
     ctx, _ = context()
     with pytest.raises(UserCodeError, match="declared with @service"):
-        ctx.call(print)  # type: ignore[arg-type]
+        ctx.call(print)  # type: ignore[call-overload]
 
 
 def test_a_definition_given_by_name_replaces_the_declared_one() -> None:
