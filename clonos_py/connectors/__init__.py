@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.row_reader import PartitionedSource, RowReader
     from clonos_py.connectors.row_writer import IdempotentSink, RowWriter
     from clonos_py.connectors.secrets import Secret
+    from clonos_py.connectors.sequence import SequenceSource
     from clonos_py.connectors.socket_source import SocketDeadLetter, SocketSource
     from clonos_py.connectors.staging import StagedPiece, StagedSink
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
@@ -70,6 +71,7 @@ __all__ = [
     "RowWriter",
     "SchemaRegistry",
     "Secret",
+    "SequenceSource",
     "Sink",
     "SinkDefinition",
     "SinkError",
@@ -115,6 +117,7 @@ _HOMES = {
     "RowWriter": "row_writer",
     "SchemaRegistry": "kafka.registry",
     "Secret": "secrets",
+    "SequenceSource": "sequence",
     "SocketDeadLetter": "socket_source",
     "SocketSource": "socket_source",
     "StagedPiece": "staging",

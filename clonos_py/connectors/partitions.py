@@ -79,6 +79,9 @@ class PartitionReader(Source):
     def partitions(self) -> int:
         return self._count
 
+    def begins(self, partition: int) -> int:
+        return _tag(self._own[partition])
+
     def open(self, index: int, parallelism: int) -> None:
         self._own = {number: self._make(number) for number in range(index, self._count, parallelism)}
         self.seek({})

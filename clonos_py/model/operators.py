@@ -465,6 +465,9 @@ class Source:
     logs_rows = False
     """Whether the source may return different rows at the same offsets later. Then rows are logged with each read, and
     a replay takes them from the log."""
+    grows = False
+    """Whether a source with a number of partitions may report further ones with ``Discovered``, whose numbers are not
+    below it."""
     consumes = False
     """Whether reading removes rows from their origin: then ``clonos check`` generates rows instead."""
 
@@ -480,6 +483,10 @@ class Source:
         """The number of partitions at the start, the same for every instance. It is fixed by the first checkpoint. A
         source whose number of partitions can grow returns 0, and reports all of them with ``Discovered``."""
         return 1
+
+    def begins(self, partition: int) -> int:
+        """The offset at which a partition of this instance begins. Called after ``open``."""
+        return 0
 
     def open(self, index: int, parallelism: int) -> None: ...
 

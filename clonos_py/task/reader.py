@@ -92,7 +92,8 @@ class Reader:
         saved = self._stored.restore(parts, self._parallelism, self._index)
         count, index, parallelism = self._source.partitions(), self._index, self._parallelism
         self.partition_count = count
-        self._own = [p for p in (range(count) if count else sorted(saved)) if p % parallelism == index]
+        further = sorted(p for p in saved if p >= count) if self._source.grows or not count else []
+        self._own = [p for p in (*range(count), *further) if p % parallelism == index]
         own = set(self._own)
         known = {p: times for p, times in (partitions or {}).items() if p in own}
         self._restore_times({p: highest for p, (highest, _) in known.items()}, self._assigned_times(parts))
@@ -101,7 +102,7 @@ class Reader:
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:
                 self._source.restore(kept)
-        if count and (missing := [p for p in sorted(saved) if p >= count]):
+        if count and not self._source.grows and (missing := [p for p in sorted(saved) if p >= count]):
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
                 f"partition {missing[0]} no longer exists: "

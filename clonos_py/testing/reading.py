@@ -171,7 +171,7 @@ class Reading:
     def _check(self, read: Read) -> None:
         partition, count = read.partition, self.source.partitions()
         place = f"partition {partition} [{read.start}, {read.stop}) with {read.row_count} rows"
-        if not 0 <= partition < (count or 1 << 63):
+        if not 0 <= partition < (count if count and not self.source.grows else 1 << 63):
             broken(self._named, READS, f"{place}: there are {count} partitions")
         expected = self._positions.get(partition, self.starts.get(partition, read.start))
         if read.start != expected:
