@@ -30,6 +30,10 @@ class Limit(Operator):
     def final(self) -> bool:
         return True
 
+    @property
+    def satisfied(self) -> bool:
+        return self._passed >= self._n
+
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         first = rows.slice(0, self._n - self._passed)
         if first.num_rows:

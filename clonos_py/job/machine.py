@@ -53,6 +53,7 @@ from clonos_py.job.events import (
 )
 from clonos_py.job.failure_limits import FailureLimits
 from clonos_py.job.fleet import Role, TaskProcess
+from clonos_py.job.full_limits import FullLimits
 from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.interval_choice import IntervalChoice
 from clonos_py.job.loops import LoopEnds
@@ -125,6 +126,7 @@ class JobMachine:
         """Chooses the checkpoint interval, if the policy leaves it to the job."""
         self._loops = LoopEnds(self._context, self._protocol, self._trigger, self._last)
         self._alignment = SourceAlignment(self._context)
+        self._full_limits = FullLimits(self._context, self._protocol, self._trigger)
         self._deferred: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
         """Processes whose tasks have read all of their input."""
@@ -382,6 +384,7 @@ class JobMachine:
     def _lose(self, process: TaskProcess, reason: str, planned: bool = False) -> Instructions:
         """The process of a task is no longer part of the job: a round begins."""
         self._loops.reset()
+        self._full_limits.full.pop(process.task, None)
         out = self._drop_standbys_without_room(process.task) + self._rounds.fail(process, reason, planned)
         if self.state in ALL_RUN:
             self._enter(JobCause.TASK_FAILED)
@@ -415,7 +418,7 @@ class JobMachine:
         """Takes the steps that had to wait: a requested checkpoint, those to the end of a loop or of the job."""
         self._approach_end()
         out = self._trigger(self._due) if self._due is not None else []
-        return out + self._advance_loops() + self._trigger_last()
+        return out + self._advance_loops() + self._advance_limits() + self._trigger_last()
 
     def _on_running(self, message: messages.Running) -> Instructions:
         return self._rounds.replayed(self._fleet.processes[message.process].task, message.rows_replayed)
@@ -446,6 +449,7 @@ class JobMachine:
         reuse = self._owners_removed()
         self._drained, self._committed, self._ending = set(), {}, replace(self._ending, complete=False)
         self._loops.reset()
+        self._full_limits.full.clear()
         self._context.generation += 1
         self._enter(JobCause.ROLLED_BACK)
         return [*out, OpenGeneration(self._context.generation), *self._deploy(reuse)]
@@ -554,6 +558,13 @@ class JobMachine:
     def _on_source_reached(self, message: messages.SourceReached) -> Instructions:
         self._alignment.answer(self._fleet.processes[message.process].task, message)
         return []
+
+    def _on_satisfied(self, message: messages.Satisfied) -> Instructions:
+        self._full_limits.full.setdefault(self._fleet.processes[message.process].task, message.epoch)
+        return self._advance_limits()
+
+    def _advance_limits(self) -> Instructions:
+        return self._full_limits.advance(self.owners) if self.state in ALL_RUN else []
 
     def _advance_loops(self) -> Instructions:
         if self.state not in ALL_RUN or not self._plan.loops:
@@ -677,6 +688,7 @@ _on(messages.NewEffect, JobMachine._on_new_effect)
 _on(messages.Drained, JobMachine._on_drained)
 _on(messages.Probed, JobMachine._on_probed)
 _on(messages.SourceReached, JobMachine._on_source_reached)
+_on(messages.Satisfied, JobMachine._on_satisfied)
 _on(messages.Committed, JobMachine._on_committed)
 _on(messages.RequestCheckpoint, JobMachine._on_request_checkpoint)
 _on(messages.FramesNotSpilled, JobMachine._on_spill_failed)

@@ -519,6 +519,12 @@ class LinkMachine:
     def _on_watermark_reached(self, event: task.WatermarkReached) -> list[io.Instruction]:
         return [io.SendToCoordinator(control.SourceReached(self.process, event.reached_us))]
 
+    def _on_end_source(self, message: control.EndSource) -> list[io.Instruction]:
+        return [io.SendToTask(task.SourceEndRequest())]
+
+    def _on_no_further_effect(self, event: task.NoFurtherEffect) -> list[io.Instruction]:
+        return [io.SendToCoordinator(control.Satisfied(self.process, event.epoch))]
+
     def _on_commit_done(self, event: io.CommitDone) -> list[io.Instruction]:
         self._status.committed = event.checkpoint
         return [io.SendToCoordinator(control.Committed(self.process, event.checkpoint))]
@@ -642,6 +648,7 @@ _on(
 _on(control.Probe, LinkMachine._on_probe)
 _on(control.EndLoop, LinkMachine._on_end_loop)
 _on(control.AlignSource, LinkMachine._on_align_source)
+_on(control.EndSource, LinkMachine._on_end_source)
 _on(control.Stop, LinkMachine._on_stop)
 _on(control.Ping, LinkMachine._on_ping)
 _on(control.StatusRequest, LinkMachine._on_status_request)
@@ -686,4 +693,5 @@ _on(task.FeedPointTaken, LinkMachine._on_feed_point_taken, _OF_THE_TASK)
 _on(task.FeedPointLoaded, LinkMachine._on_feed_point_loaded, _IS_PROMOTED)
 _on(task.LoopCounts, LinkMachine._on_loop_counts, _VOID)
 _on(task.WatermarkReached, LinkMachine._on_watermark_reached, _VOID)
+_on(task.NoFurtherEffect, LinkMachine._on_no_further_effect, _VOID)
 _on(task.StateChanged, LinkMachine._on_state_changed, _VOID)

@@ -160,6 +160,10 @@ class AlignSource(msgspec.Struct, frozen=True, tag=True):
     limit_us: int
 
 
+class EndSource(msgspec.Struct, frozen=True, tag=True):
+    """To a source: further rows have no effect, so end as if all had been read."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """End: the job has finished or failed, or this process is not needed any more. ``failed``: the job has failed, and
     what the process holds of logs belongs to its record; see ``RecordTail.interval``."""
@@ -188,6 +192,7 @@ ToProcess = (
     | Probe
     | EndLoop
     | AlignSource
+    | EndSource
     | Stop
     | Ping
     | StatusRequest
@@ -333,6 +338,14 @@ class SourceReached(msgspec.Struct, frozen=True, tag=True):
     reached_us: int
 
 
+class Satisfied(msgspec.Struct, frozen=True, tag=True):
+    """No further row has an effect in this task, since ``epoch``, where its state says so. Sent again with each frame
+    that it takes."""
+
+    process: int
+    epoch: int
+
+
 class Committed(msgspec.Struct, frozen=True, tag=True):
     """The sinks of this task have committed what ``checkpoint`` names."""
 
@@ -427,6 +440,7 @@ ToCoordinator = (
     | Drained
     | Probed
     | SourceReached
+    | Satisfied
     | Committed
     | RequestCheckpoint
     | FramesNotSpilled

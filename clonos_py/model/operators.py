@@ -159,6 +159,11 @@ class Operator:
         """Whether what it emits at the end of all input is final: rows that come in a later run cannot change it."""
         return False
 
+    @property
+    def satisfied(self) -> bool:
+        """Whether no further row has an effect: then the sources of these rows may end."""
+        return False
+
     def open(self, ctx: OperatorContext, out: Output) -> None:
         self.ctx, self.out = ctx, out
 

@@ -243,6 +243,10 @@ class SourceLimit(msgspec.Struct, frozen=True):
     limit_us: int
 
 
+class SourceEndRequest(msgspec.Struct, frozen=True):
+    """Further rows of the source have no effect: it ends as if all had been read."""
+
+
 class SourceArrival(msgspec.Struct, frozen=True):
     """The task's source has new data: poll it at once."""
 
@@ -294,6 +298,7 @@ ToTask = (
     | ProbeRequest
     | LoopEndRequest
     | SourceLimit
+    | SourceEndRequest
     | SourceArrival
     | MayProduce
     | FrameRowsRequested
@@ -398,6 +403,12 @@ class WatermarkReached(msgspec.Struct, frozen=True):
     reached_us: int
 
 
+class NoFurtherEffect(msgspec.Struct, frozen=True):
+    """No further row has an effect in this task, which is in ``epoch``."""
+
+    epoch: int
+
+
 class Resumed(msgspec.Struct, frozen=True):
     """The task continues from the last landmark in its log: its outputs are at ``next_seqs``. Frames that its
     predecessor cut before are made again only on request."""
@@ -438,6 +449,7 @@ FromTask = (
     | Observed
     | LoopCounts
     | WatermarkReached
+    | NoFurtherEffect
     | Resumed
     | Regenerated
     | FeedPointTaken

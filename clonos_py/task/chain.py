@@ -312,6 +312,11 @@ class Chain:
         stage.context.watermark = self._received[self.partwise.number]
 
     @property
+    def satisfied(self) -> bool:
+        """Whether no further row has an effect: the first operator says so, which gets all of them."""
+        return bool(self._stages) and self._stages[0].operator.satisfied
+
+    @property
     def watermark(self) -> int:
         """Of the task's input."""
         return self._watermarks[SOURCE]

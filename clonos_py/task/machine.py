@@ -71,6 +71,7 @@ from clonos_py.process.contract import (
     GoOn,
     LoopEndRequest,
     MayProduce,
+    NoFurtherEffect,
     Observed,
     ProbeRequest,
     Produced,
@@ -79,6 +80,7 @@ from clonos_py.process.contract import (
     Renumber,
     RestoreState,
     SourceArrival,
+    SourceEndRequest,
     SourceLimit,
     StateChanged,
     TaskProgress,
@@ -173,6 +175,8 @@ class TaskMachine:
         aligned = vertex.source is not None and vertex.source.event_time.ahead_us is not None
         self._limit_us = MIN_TIME if aligned else MAX_TIME
         """Up to which watermark the source may read."""
+        self._may_end = False
+        """Whether the source may end before all is read."""
         self._run = ""
         self._now_us = 0
         """When the current step began."""
@@ -226,6 +230,9 @@ class TaskMachine:
         """The event time that the source holds back; MAX_TIME if it holds none back."""
         timed = self._reader is not None and self._reader.timed and not self._reader.ended
         return self._chain.event_time if timed and not self._outputs.idle else MAX_TIME
+
+    def _on_source_end(self, item: SourceEndRequest) -> None:
+        self._may_end = True
 
     def _on_source_arrival(self, item: SourceArrival) -> None:
         """The next step polls the source."""
@@ -475,6 +482,8 @@ class TaskMachine:
             return self._decide(resizing)
         if (answer := self._shared.calls.next()) is not None:
             return self._decide(answer)
+        if self._may_end and self._reader and not self._reader.ended:
+            return self._decide(SourceEnd())
         if not self._may_take:
             self._throughput.held_back(now_us, bool(self._shared.full))
             return False
@@ -485,6 +494,8 @@ class TaskMachine:
                 return self._decide(forced)
             self._gate.record(arrival)
             self._throughput.took(self._take_frames(arrival.channel, arrival.count), now_us)
+            if self._chain.satisfied and not self._ended:
+                self._events.append(NoFurtherEffect(self._outputs.epoch))
             return True
         return self._may_read() and (self._poll(now_us) or self._fall_idle(now_us))
 
@@ -788,6 +799,7 @@ _on(GoOn, TaskMachine._on_go_on)
 _on(ProbeRequest, TaskMachine._on_probe)
 _on(LoopEndRequest, TaskMachine._on_loop_end)
 _on(SourceLimit, TaskMachine._on_source_limit)
+_on(SourceEndRequest, TaskMachine._on_source_end)
 _on(SourceArrival, TaskMachine._on_source_arrival)
 _on(MayProduce, TaskMachine._on_may_produce)
 _on(FrameRowsRequested, TaskMachine._on_frame_rows_requested)

@@ -9,7 +9,7 @@ import pytest
 from clonos_py import Job, Stream, count, testing, tumbling
 from clonos_py.connectors import MemorySink, MemorySource
 from clonos_py.model.errors import GraphError
-from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, ran, started
+from tests.jobs.rows import BY_KEY, EVENTS, IN_FOURS, SECOND, Event, ran, started
 
 IN_TIME = sorted(EVENTS, key=lambda event: event.at)
 
@@ -54,6 +54,36 @@ def test_just_so_many_rows_pass_a_limit(parallelism: int) -> None:
     assert len(set(ids(found))) == len(found) == 10
     assert ids(ran(lambda events: events.limit(10), 1)) == ids(EVENTS[:10])
     assert len(ran(lambda events: events.limit(100).select("key"), parallelism)) == len(EVENTS)
+
+
+def counted(events: Stream[Event]) -> Stream[Any]:
+    return events.limit(5).aggregate(rows=count()).at_end()
+
+
+def test_what_is_behind_a_full_limit_ends_with_it() -> None:
+    """The source is read no further, once a checkpoint has the full limit."""
+    for kills in (0, 2):
+        job = Job("ending")
+        rows = [Event(number, "a", 0, number * SECOND) for number in range(3_000)]
+        read: list[int] = []
+
+        def noted(event: Event, read: list[int] = read) -> Event:
+            read.append(event.id)
+            return event
+
+        counted(job.source(MemorySource(rows)).named("in").map(noted)).sink(MemorySink()).named("out")
+        assert [row.rows for row in testing.run(job, {"in": rows}, kills=kills, seeds=1)["out"]] == [5]
+        assert len(set(read)) < len(rows)
+
+
+def test_a_source_that_others_need_is_read_to_its_end() -> None:
+    job = Job("needed")
+    events = started(job)
+    events.limit(5).sink(MemorySink()).named("out")
+    events.select("id").sink(MemorySink()).named("all")
+    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=3, parallelism=2)
+    assert len(out["out"]) == 5
+    assert len(out["all"]) == len(EVENTS)
 
 
 def test_a_limit_of_sorted_rows_is_their_beginning() -> None:

@@ -516,9 +516,10 @@ def _with_verbs(random_: random.Random, topology: Topology, keeps_rows: bool) ->
         by_key = bool(node.feeds) and all(feed.partitioning is Partitioning.HASH for feed in node.inputs)
         first = {StepKind.PLAIN: StepKind.REDUCE} if by_key else {}
         alike = {StepKind.RANK: StepKind.REDUCE}
-        if keeps_rows:
-            first |= {StepKind.WATERMARK: StepKind.SORT} if by_key else {}
-            alike |= {StepKind.RANDOM: StepKind.GATHER} if node.feeds else {}
+        if keeps_rows and by_key:
+            first[StepKind.WATERMARK] = StepKind.SORT
+        if keeps_rows and node.feeds and StepKind.TIMERS not in node.steps:
+            alike[StepKind.RANDOM] = StepKind.GATHER  # it checks timers when rows come, not when others fire
         steps = [
             ({**alike, **first} if place == 0 else alike).get(kind, kind) if random_.random() < 0.5 else kind
             for place, kind in enumerate(node.steps)

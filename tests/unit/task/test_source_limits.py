@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clonos_py.causal.determinants import SourceRead, Trigger
+from clonos_py.causal.determinants import SourceEnd, SourceRead, Trigger
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Partitioning
 from clonos_py.model.times import MAX_TIME
-from clonos_py.process.contract import Begin, SourceLimit, TriggerRequest, WatermarkReached
+from clonos_py.process.contract import Begin, SourceEndRequest, SourceLimit, TaskState, TriggerRequest, WatermarkReached
 from tests.machines import task_machine
 from tests.unit.task.given import Given
 from tests.unit.task.plans import UP, Counting, Outside, three
@@ -60,6 +60,15 @@ def test_it_reads_until_it_has_a_watermark_and_then_up_to_its_limit() -> None:
 
 def test_without_a_distance_it_reads_at_any_limit_of_its_own() -> None:
     assert Run(None).reads() == 6
+
+
+def test_a_source_that_is_told_to_end_reads_no_further() -> None:
+    run = Run(None)
+    run.events += run.machine.step(0).events
+    run.machine.offer(SourceEndRequest())
+    assert run.reads() == 0
+    assert isinstance(run.log[-1], SourceEnd)
+    assert run.machine.state is TaskState.FINISHED
 
 
 def test_checkpoints_go_on_while_it_waits() -> None:
