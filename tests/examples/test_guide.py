@@ -104,9 +104,8 @@ def shifts(orders: pl.DataFrame) -> pl.DataFrame:
 def by_shift(rows: list[Order]) -> Job:
     job = Job("shifts")
     orders = orders_of(job, rows)
-    orders.key_by("customer").window(tumbling("1h")).map_groups(baskets, returns=Basket).sink(MemorySink()).named(
-        "baskets"
-    )
+    hours = orders.key_by("customer").window(tumbling("1h"))
+    hours.map_groups(baskets, returns=Basket).sink(MemorySink()).named("baskets")
     orders.key_by("product").window(assign(shifts)).aggregate(orders=count()).sink(MemorySink()).named("shifts")
     return job
 
