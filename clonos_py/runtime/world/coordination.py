@@ -265,8 +265,8 @@ class Coordination:
         self.end_host_process(number, "its process was ended", self._fence)
 
     def in_host_process_of(self, number: int) -> list[int]:
-        """All processes in the host process of a process, up or still starting."""
-        host_process = self._host_processes[number]
+        """All processes in the host process of a process, up or still starting. None if it had no place."""
+        host_process = self._host_processes.get(number)
         return [
             n
             for n in sorted(self._host_processes)
