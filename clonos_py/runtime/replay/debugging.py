@@ -364,21 +364,17 @@ class _OfProcess(_Debugged, ProcessOperator):
     def _stops(self, row: Any, call: Callable[..., Any], timer: str | None) -> bool:
         if timer is None:
             side = 0 if call is self._calls[0] else 1
-            return self.target.meets(row, side, self._key if self._needs_key else None)
+            return self.target.meets(row, side, self._key() if self._needs_key else None)
         of_timers = self.target.timers
-        return of_timers is not None and of_timers(_Key(self._by_name), self._key, timer)
+        return of_timers is not None and of_timers(_Key(self._by_name), self._key(), timer)
 
     def _timer(self, call: Callable[..., Any]) -> str:
         timers = self._type.declared_timers
         return next(name for name, timer in timers.items() if timer.callback == call.__name__)
 
     @property
-    def _key(self) -> Any:
-        return self._keys.value(self.cell.key)
-
-    @property
     def _by_name(self) -> dict[str, Any]:
-        return self._keys.by_name(self.cell.key)
+        return self._keys.by_name(self.cell.key) if self.cell.group >= 0 else {}
 
     def _moment(self, row: Any, timer: str | None) -> Moment:
         values = self.cell.values

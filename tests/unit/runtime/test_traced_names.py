@@ -1,4 +1,4 @@
-"""A replay traces rows by a subclass of each operator: none of its attributes may hide one of the operator's."""
+"""A replay observes operators by subclasses of them: none of their attributes may hide one of the operator's."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ import importlib
 import inspect
 import textwrap
 from pathlib import Path
+from types import FunctionType
 from typing import Any
+
+import pytest
 
 import clonos_py.operators as operators
 from clonos_py.model.operators import Operator
+from clonos_py.runtime.replay import debugging, questions, traced_operators
 from clonos_py.runtime.replay.traced_operators import TracedOperator
+
+OBSERVING = [
+    kind
+    for module in (debugging, questions, traced_operators)
+    for kind in vars(module).values()
+    if inspect.isclass(kind) and issubclass(kind, Operator) and kind.__module__ == module.__name__
+]
 
 
 def attributes(kind: type[Any]) -> set[str]:
@@ -33,3 +44,12 @@ def test_a_traced_operator_hides_no_attribute_of_an_operator() -> None:
     assert len(kinds) > 30
     shared = {kind.__name__: names for kind in kinds if (names := attributes(kind) & own - {"__doc__", "__module__"})}
     assert not shared
+
+
+@pytest.mark.parametrize("kind", OBSERVING, ids=lambda kind: kind.__name__)
+def test_what_an_observing_class_overrides_is_of_the_same_kind(kind: type[Operator]) -> None:
+    """A property in the place of a method, or an attribute, is there by chance."""
+    for name, found in vars(kind).items():
+        overridden = next((vars(base)[name] for base in kind.__mro__[1:] if name in vars(base)), None)
+        if not name.startswith("__") and overridden is not None:
+            assert isinstance(found, FunctionType) == isinstance(overridden, FunctionType), name
