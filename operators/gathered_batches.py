@@ -56,9 +56,8 @@ class MapGatheredBatches(MapBatches):
         cut = self._count >= self._rows
         while self._count >= self._rows:
             self._call(self._rows)
-        if cut and self._due_us is not None:
-            self.ctx.clear_timer(self._due_us)
-            self._due_us = None
+        if cut:
+            self._clear_timer()
         if self._count and self._due_us is None:
             self._due_us = self.ctx.time.now() + self._wait_us
             self.ctx.set_timer(self._due_us)
@@ -66,7 +65,6 @@ class MapGatheredBatches(MapBatches):
 
     def on_timer(self, at: int) -> None:
         if at == self._due_us:
-            self._due_us = None
             self._call_all()
 
     def on_watermark(self, watermark: int) -> int:
@@ -102,7 +100,13 @@ class MapGatheredBatches(MapBatches):
             self.ctx.set_timer(self._due_us)
         self._hold()
 
+    def _clear_timer(self) -> None:
+        if self._due_us is not None:
+            self.ctx.clear_timer(self._due_us)
+            self._due_us = None
+
     def _call_all(self) -> None:
+        self._clear_timer()
         while self._count:
             self._call(min(self._count, self._rows))
         self._hold()

@@ -119,3 +119,15 @@ def test_watermarks_wait_for_the_rows_before_them() -> None:
     assert advance(one, ctx, 50) == 30
     one.on_timer(max(ctx.timers))
     assert one.released() == 50
+
+
+def test_no_timer_is_left_when_the_last_rows_have_gone() -> None:
+    """It might fire or not before the last snapshot, which a replay would then not repeat."""
+    gathering = operator()
+    ctx, out = opened(gathering)
+    gathering.on_rows(numbers(0, 2), 0)
+    assert len(ctx.timers) == 1
+    advance(gathering, ctx, MAX_TIME)
+    assert len(out.rows()) == 2
+    assert not ctx.timers
+    assert gathering.snapshot().values["due"] is None
