@@ -157,6 +157,10 @@ class _MadeRows(UpdatingRows):
 
     def set_ttl(self, ttl_us: int, site: CallSite) -> None:
         work, rows = self.output.node.work, OutputPort(self.output.draft, self.output.node.inputs[0])
+        if isinstance(work, AggregateWindowTable) and work.window is None:
+            raise GraphError(
+                "forever() keeps the rows of all keys; for a ttl aggregate without a window, .aggregate(...).ttl(...)"
+            )
         if isinstance(work, AggregateWindowTable):
             raise GraphError("state of windows ends with them: leave the ttl out, or aggregate without a window")
         if isinstance(work, JoinDeltas) or _of_a_table(work):
@@ -201,7 +205,9 @@ class _MadeRows(UpdatingRows):
 
     def _use(self, label: str) -> None:
         if self._used not in (None, label):
-            raise GraphError(f"this table is {_use_of(self._used)} already; write it twice to have both")
+            too_early = label == _DELTAS and self._used.startswith(".changes(")
+            remedy = "write that behind the other verbs of the table" if too_early else "write it twice to have both"
+            raise GraphError(f"this table is {_use_of(self._used)} already; {remedy}")
         self._used = label
 
     def _set(self, schema: pa.Schema, **changes: Any) -> OutputPort:

@@ -9,6 +9,7 @@ from clonos_py.plan.logical import (
     AggregateCounted,
     AggregateOver,
     AggregateTable,
+    AggregateWindowTable,
     DistinctRows,
     JoinHistory,
     JoinVersions,
@@ -37,7 +38,12 @@ def remedy(node: Node) -> str:
             return 'as_of(oldest="7d")'
         case AggregateOver(keys=[_, *_], last=LastRows()):
             return 'over(last("1h"))'
-        case AggregateCounted(keys=[_, *_]) | TopCounted(keys=[_, *_]) | ReduceRows(keys=[_, *_]):
+        case (
+            AggregateCounted(keys=[_, *_])
+            | TopCounted(keys=[_, *_])
+            | ReduceRows(keys=[_, *_])
+            | AggregateWindowTable(keys=[_, *_], window=None)
+        ):
             return "a window of time"
         case RunProcess() as work if not work.declared.declared_timers:
             states = work.declared.declared_states.values()

@@ -278,6 +278,10 @@ class Wrong(Record):
             lambda: bids().key_by("auction").window(tumbling("1m"), emit=on_change()).aggregate(n=count()).ttl("1h"),
             "state of windows ends with them",
         ),
+        (
+            lambda: bids().key_by("auction").window(forever(), emit=on_change()).aggregate(n=count()).ttl("1h"),
+            "forever() keeps the rows of all keys; for a ttl aggregate without",
+        ),
         (lambda: joined_tables("auction").ttl("1h"), "the rows that the tables it is made of lose"),
         (lambda: bids().aggregate(n=count()).ttl("1h"), "this table has no keys, so no row of it is ever without"),
         (lambda: _used_before().ttl("1h"), "this table is read by a verb of tables already: set the ttl before that"),
@@ -318,3 +322,13 @@ def test_a_table_can_be_used_in_only_one_way() -> None:
     table.at_end()
     with pytest.raises(GraphError, match=r"this table is used as .at_end\(\) already"):
         table.aggregate(n=count())
+    table = highest()
+    table.changes()
+    with pytest.raises(GraphError, match=r"used as .changes\(\) already; write that behind the other verbs"):
+        table.aggregate(n=count())
+
+
+def test_the_changes_of_a_table_come_behind_its_other_verbs() -> None:
+    table = highest()
+    table.aggregate(n=count())
+    table.changes()

@@ -20,6 +20,7 @@ from clonos_py import (
     event_timer,
     forever,
     last,
+    on_change,
     state,
     tumbling,
 )
@@ -82,6 +83,12 @@ KEPT: dict[str, tuple[Write, str]] = {
         lambda rows: rows.key_by("auction").over(last(rows=10)).aggregate(n=count()).named("kept"),
         'over(last("1h"))',
     ),
+    "emit": (
+        lambda rows: (
+            rows.key_by("auction").window(forever(), emit=on_change()).aggregate(n=count()).named("kept").at_end()
+        ),
+        "a window of time",
+    ),
     "process": (lambda rows: rows.key_by("auction").process(Remembers).named("kept"), 'state(ttl="7d")'),
 }
 
@@ -95,6 +102,7 @@ BOUNDED: dict[str, Write] = {
     "window": lambda rows: rows.key_by("auction").window(tumbling("1m")).aggregate(n=count()),
     "process": lambda rows: rows.key_by("auction").process(Forgets),
     "timers": lambda rows: rows.key_by("auction").process(Clears),
+    "emit": lambda rows: rows.key_by("auction").window(tumbling("1m"), emit=on_change()).aggregate(n=count()).at_end(),
     "over": lambda rows: rows.key_by("auction").over(last("1h")).aggregate(n=count()),
     "limit": lambda rows: rows.limit(10),
     "stateless": lambda rows: rows.filter(col("price") > 1),
