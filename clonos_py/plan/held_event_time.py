@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from clonos_py.model.windows import OnChange
 from clonos_py.plan.logical import (
+    AggregateOver,
     AggregateWindows,
+    AggregateWindowTable,
     AssignEventTimes,
+    CallPerWindow,
+    JoinHistory,
     JoinVersions,
     JoinWindows,
     LogicalGraph,
@@ -69,8 +74,14 @@ def _waits(work: Any) -> bool:
     match work:
         case AggregateWindows(window=window) | JoinWindows(window=window):
             return not window.processing_time
-        case TopWindows() | SortRows() | JoinVersions():
+        case AggregateWindowTable(emit=OnChange()):
+            return work.mode == "at_end"
+        case AggregateWindowTable(time_column=time):
+            return time is not None
+        case TopWindows() | CallPerWindow() | AggregateOver() | SortRows() | JoinVersions():
             return True
+        case JoinHistory(bounds=tuple(), how=how):
+            return any(how.unmatched)
         case RunProcess():
             return work.in_order or any(not t.processing_time for t in work.declared.declared_timers.values())
         case _:

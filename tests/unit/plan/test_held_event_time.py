@@ -16,12 +16,18 @@ from clonos_py import (
     Process,
     Record,
     Stream,
+    Table,
+    at_close,
+    between,
     count,
     event_timer,
     forever,
+    last,
+    on_change,
     processing_timer,
     tumbling,
 )
+from clonos_py.model.windows import Emit
 from clonos_py.plan.physical import plan
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows
 
@@ -68,6 +74,34 @@ def windows(rows: Stream[Any]) -> Stream[Any]:
     return rows.key_by("auction").window(tumbling("10s")).aggregate(n=count())
 
 
+def over(rows: Stream[Any]) -> Stream[Any]:
+    return rows.key_by("auction").over(last("10s")).aggregate(n=count())
+
+
+def whole(rows: Stream[Any]) -> Stream[Any]:
+    return rows.key_by("auction").window(tumbling("10s")).map_groups(lambda batch: batch, returns=Both)
+
+
+def emitted(rows: Stream[Any], emit: Emit) -> Table[Any]:
+    return rows.key_by("auction").window(tumbling("10s"), emit=emit).aggregate(n=count())
+
+
+def closing(rows: Stream[Any]) -> Stream[Any]:
+    return emitted(rows, at_close()).changes()
+
+
+def final(rows: Stream[Any]) -> Stream[Any]:
+    return emitted(rows, on_change()).at_end()
+
+
+def changing(rows: Stream[Any]) -> Stream[Any]:
+    return emitted(rows, on_change()).changes()
+
+
+def around(rows: Stream[Any], others: Stream[Any], how: Any = "left") -> Stream[Any]:
+    return rows.join(others.select("auction", when="at"), "auction", between("-5s", "5s"), how=how)
+
+
 def connected(function: type[CoProcess[Any, Any, Any]], **options: Any) -> Build:
     return lambda bids, rules: bids.key_by("auction").connect(rules.key_by("auction")).process(function, **options)
 
@@ -92,6 +126,11 @@ def warnings(build: Build, **rules: Any) -> tuple[str, ...]:
     [
         (connected(Timed), "'process' brings .* 'process' waits until 'rules' ends"),
         (lambda bids, rules: windows(connected(Plain)(bids, rules)), "'process' brings .* 'aggregate' waits"),
+        (lambda bids, rules: over(connected(Plain)(bids, rules)), "'process' brings .* 'over' waits"),
+        (lambda bids, rules: whole(connected(Plain)(bids, rules)), "'process' brings .* 'map_groups' waits"),
+        (lambda bids, rules: closing(connected(Plain)(bids, rules)), "'process' brings .* 'aggregate' waits"),
+        (lambda bids, rules: final(connected(Plain)(bids, rules)), "'process' brings .* 'aggregate' waits"),
+        (lambda bids, rules: around(connected(Plain)(bids, rules), bids), "'process' brings .* 'join' waits"),
         (united, "'union' brings .* 'process' waits"),
     ],
 )
@@ -108,6 +147,8 @@ def test_a_source_without_event_time_is_named_with_what_waits_for_it(build: Buil
         (connected(Plain), {}),
         (joined, {}),
         (lambda bids, rules: windows(bids).named("a").union(windows(rules.with_event_time("at")).named("b")), {}),
+        (lambda bids, rules: changing(connected(Plain)(bids, rules)), {}),
+        (lambda bids, rules: around(connected(Plain)(bids, rules), bids, "inner"), {}),
         (connected(Timed), {"event_time": "at"}),
         (connected(Timed), {"idle": "5s"}),
         (lambda bids, rules: windows(bids.union(rules).with_event_time("at")), {"event_time": "at"}),
