@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.keys import groups_of, hash_rows
+from clonos_py.columns.ordering import inverse
 from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
@@ -104,9 +105,7 @@ def rows_at(
     for low, high in itertools.pairwise(cuts):
         chunk = int(owners[low])
         pieces.append(_columns(chunks[chunk].rows, columns).take(numbers[low:high] - starts[chunk]))
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return concat(pieces).take(back)
+    return concat(pieces).take(inverse(order))
 
 
 def parted(numbers: Ints) -> Iterator[Ints]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.growing import GrowingArray
-from clonos_py.columns.ordering import stable_order
+from clonos_py.columns.ordering import inverse, stable_order
 from clonos_py.columns.views import Bools, Ints, concat, fixed, plain
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.hidden import hidden
@@ -157,8 +157,7 @@ class _Past:
         """The results for each of these rows, which are added. They are in order of time."""
         keys = self._keys_of(rows)
         order = stable_order(keys)
-        keys, rows, back = keys[order], rows.take(order), np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
+        keys, rows = keys[order], rows.take(order)
         places, numbers = self._located(keys, times[order])
         each = Groups(np.arange(len(order)), len(order), np.arange(len(order)))
         partial = self.partials.combine(rows, each, {_PLACE: pa.array(places), _NUMBER: pa.array(numbers)})
@@ -167,7 +166,7 @@ class _Past:
         self._keep(partial.append_column(pa.field(GROUP_COLUMN, pa.int32()), rows.column(GROUP_COLUMN)))
         ends = np.flatnonzero(np.append((keys[1:] != keys[:-1]) | (places[1:] != places[:-1]), True))
         found = self._blocks.up_to(first + ends, places[ends] - self._reach)
-        return pa.record_batch(found).take(ends.searchsorted(back))
+        return pa.record_batch(found).take(ends.searchsorted(inverse(order)))
 
     def _keys_of(self, rows: pa.RecordBatch) -> Ints:
         """By row: the number of its key. New keys are added."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups
-from clonos_py.columns.ordering import stable_order
+from clonos_py.columns.ordering import inverse, stable_order
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
@@ -86,9 +86,7 @@ class RunningAggregate(Operator):
         columns = {name: merged.column(name) for name in merged.schema.names}
         columns |= {name: _added(ordered.column(name), ids) for name in self._floats(ordered.schema)}
         columns = {name: columns.get(name, ordered.column(name)) for name in ordered.schema.names}
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return pa.RecordBatch.from_arrays(list(columns.values()), schema=ordered.schema).take(back)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=ordered.schema).take(inverse(order))
 
     def _floats(self, partial: pa.Schema) -> list[str]:
         """The sums that have to be added in the order of rows."""

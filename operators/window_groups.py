@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from clonos_py.columns.frames import ArrowFrame, TabularKind
 from clonos_py.columns.grouping import group
-from clonos_py.columns.ordering import order_by
+from clonos_py.columns.ordering import inverse, order_by, stable_order
 from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.state import Chunk, OperatorState
@@ -97,9 +97,7 @@ class MapWindows(MapBatches):
         """Calls the function for each key and window of these rows, which are in the order of the windows' ends."""
         windows = group([*(due.column(name) for name in reversed(BOUNDS)), *(due.column(key) for key in self._keys)],
                         due.num_rows)  # fmt: skip
-        rank = np.empty(windows.size, np.int64)
-        rank[np.argsort(windows.first, kind="stable")] = np.arange(windows.size)
-        of = rank[windows.ids]
+        of = inverse(stable_order(windows.first))[windows.ids]
         order = order_by([of, fixed(due.column(self._time)).astype(np.int64, copy=False)])
         rows = due.take(order)
         columns = [rows.column(field.name).cast(field.type) for field in self._given]

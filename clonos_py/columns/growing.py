@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from clonos_py.columns.ordering import inverse
 from clonos_py.columns.views import Bools, Column, Ints, valid
 
 _RAW = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64, 128: np.complex128}
@@ -111,6 +112,4 @@ class _Chunked:
             chunk.take(pa.array(positions[order[low:high]] - start))
             for chunk, start, low, high in zip(self._chunks, starts[:-1], bounds[:-1], bounds[1:], strict=True)
         ]
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_arrays(parts).take(pa.array(back))
+        return pa.concat_arrays(parts).take(pa.array(inverse(order)))

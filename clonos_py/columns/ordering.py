@@ -34,6 +34,13 @@ def stable_order(values: npt.NDArray[Any]) -> Ints:
     return order
 
 
+def inverse(order: Ints) -> Ints:
+    """The place of each row in an order: ``taken_in_order.take(inverse(order))`` are the rows as they were before."""
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places
+
+
 def places(column: Column, descending: bool) -> Ints:
     """Integers whose order is that of the values, or the reverse; nulls and NaN come last in both cases."""
     column = plain(column)
