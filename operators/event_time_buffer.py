@@ -74,8 +74,8 @@ class EventTimeBuffer:
         return [piece.chunk for piece in pieces]
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Adds rows of a snapshot."""
-        self._pieces.extend(self._piece(chunk, sealed=True) for chunk in chunks)
+        """Replaces all rows by those of a snapshot."""
+        self._pieces = [self._piece(chunk, sealed=True) for chunk in chunks]
 
     def _late_part(self, rows: pa.RecordBatch, start: int, held: int) -> _Piece:
         """The rest of sorted rows. It is copied if it is less than half of the rows that the slice keeps in memory."""

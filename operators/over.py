@@ -12,7 +12,7 @@ made from ``blocks``, which can be made again from these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -65,11 +65,7 @@ class Over(Operator):
         super().open(ctx, out)
         self._progress = EventTimeProgress()
         self._past.load([])
-        self._wait_for([])
-
-    def _wait_for(self, chunks: Iterable[Chunk]) -> None:
-        self._waiting = EventTimeBuffer(self._time, self._keys, self.ctx.key_groups)
-        self._waiting.load(chunks)
+        self._waiting = EventTimeBuffer(self._time, self._keys, ctx.key_groups)
 
     @property
     def final(self) -> bool:
@@ -122,7 +118,7 @@ class Over(Operator):
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
         self._arrivals.restore(parts)
-        self._wait_for(owned(stored(parts, _WAITING), self.ctx.groups))
+        self._waiting.load(owned(stored(parts, _WAITING), self.ctx.groups))
         self._past.load(list(owned(stored(parts, ROWS_TABLE), self.ctx.groups)))
 
 

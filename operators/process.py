@@ -140,8 +140,6 @@ class ProcessOperator(Operator):
         close(self._process, self.ctx)
 
     def _begin(self) -> None:
-        for waiting in self._rows:
-            waiting.clear()
         self._start_timers()
         self._now: int | None = None
         self._swept = MIN_TIME

@@ -54,9 +54,6 @@ class InputRows:
 
     def __init__(self, taken: ProcessInput, ctx: OperatorContext) -> None:
         self._keys, self._row_type, self._time, self._ctx = list(taken.keys), taken.row_type, taken.time_column, ctx
-        self.clear()
-
-    def clear(self) -> None:
         self._buffer = EventTimeBuffer(self._time or "", self._keys, self._ctx.key_groups)
 
     def put(self, rows: pa.RecordBatch) -> None:
@@ -110,7 +107,7 @@ class InputRows:
         return self._buffer.chunks()
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Adds rows of a snapshot."""
+        """Replaces the buffered rows by those of a snapshot."""
         self._buffer.load(chunks)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.views import fixed
 from clonos_py.model.operators import Operator, OperatorContext, Output
-from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.state import OperatorState
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored
 from clonos_py.operators.keyed_rows import ROWS_TABLE
@@ -28,7 +28,7 @@ class Sort(Operator):
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
-        self._wait_for([])
+        self._waiting = EventTimeBuffer(self._time, self._keys, ctx.key_groups)
 
     @property
     def final(self) -> bool:
@@ -56,8 +56,4 @@ class Sort(Operator):
         return OperatorState({ROWS_TABLE: self._waiting.chunks()})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._wait_for(owned(stored(parts, ROWS_TABLE), self.ctx.groups))
-
-    def _wait_for(self, chunks: Iterable[Chunk]) -> None:
-        self._waiting = EventTimeBuffer(self._time, self._keys, self.ctx.key_groups)
-        self._waiting.load(chunks)
+        self._waiting.load(owned(stored(parts, ROWS_TABLE), self.ctx.groups))

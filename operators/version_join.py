@@ -15,7 +15,7 @@ watermark, and all later ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from clonos_py.columns.ordering import order_by
 from clonos_py.columns.views import Ints, fixed, take
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator, OperatorContext, Output
-from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.state import OperatorState
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
@@ -62,11 +62,7 @@ class VersionJoin(Operator):
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
-        self._wait_for([])
-
-    def _wait_for(self, chunks: Iterable[Chunk]) -> None:
-        self._waiting = EventTimeBuffer(self._times[0], self._keys[0], self.ctx.key_groups)
-        self._waiting.load(chunks)
+        self._waiting = EventTimeBuffer(self._times[0], self._keys[0], ctx.key_groups)
         self._versions_kept = 0
 
     @property
@@ -103,7 +99,8 @@ class VersionJoin(Operator):
         return OperatorState({_LEFT: self._waiting.chunks(), **state.tables}, state.values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._wait_for(owned(stored(parts, _LEFT), self.ctx.groups))
+        self._waiting.load(owned(stored(parts, _LEFT), self.ctx.groups))
+        self._versions_kept = 0
         self._versions.restore(parts, self.ctx.groups)
 
     def _join(self, rows: pa.RecordBatch) -> None:

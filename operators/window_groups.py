@@ -7,7 +7,7 @@ The state holds the rows of open windows, once for each window of a row.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from clonos_py.columns.grouping import group
 from clonos_py.columns.ordering import inverse, order_by, stable_order
 from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.operators import OperatorContext, Output
-from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Assigned, Bounded
 from clonos_py.operators.bounded_windows import BOUNDS, InWindows, assigned_windows, windows_of_panes
@@ -56,11 +56,7 @@ class MapWindows(MapBatches):
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._progress = EventTimeProgress()
-        self._wait_for([])
-
-    def _wait_for(self, chunks: Iterable[Chunk]) -> None:
-        self._waiting = EventTimeBuffer(BOUNDS[1], self._keys, self.ctx.key_groups)
-        self._waiting.load(chunks)
+        self._waiting = EventTimeBuffer(BOUNDS[1], self._keys, ctx.key_groups)
 
     @property
     def final(self) -> bool:
@@ -115,4 +111,4 @@ class MapWindows(MapBatches):
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
-        self._wait_for(owned(stored(parts, ROWS_TABLE), self.ctx.groups))
+        self._waiting.load(owned(stored(parts, ROWS_TABLE), self.ctx.groups))

@@ -33,7 +33,8 @@ def test_rows_come_by_time_and_then_by_arrival(steps: list[tuple[str, list[int]]
         elif step == "snapshot":
             buffer.chunks()
         elif step == "restore":
-            chunks, buffer = buffer.chunks(), EventTimeBuffer("t", ["n"], 8)
+            chunks = buffer.chunks()
+            buffer.add(rows_of(times, count))
             buffer.load(chunks)
         else:
             watermark = MAX_TIME if step == "end" else max(times, default=0)
