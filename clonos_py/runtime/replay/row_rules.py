@@ -29,15 +29,19 @@ from clonos_py.plan.logical import (
     CallPerBatch,
     EnrichRows,
     FilterRows,
+    GatherRows,
     JoinDeltas,
     JoinHistory,
     JoinTable,
     JoinVersions,
     JoinWindows,
+    LimitRows,
     LoopHead,
+    MergeDeltas,
     Node,
     ProjectColumns,
     RunProcess,
+    ShowChanges,
     TopWindows,
 )
 from clonos_py.runtime.replay.histories import Emitted, OperatorHistory, Positions, TakenBatch, joined, positions_of
@@ -113,7 +117,7 @@ def _in_place(asked: TracedRows) -> OriginRows | None:
 def _keeps(asked: TracedRows) -> bool:
     """Whether the operator passes some of its rows on."""
     work = asked.node.work if asked.node is not None and asked.verb != "drop late" else None
-    return asked.verb == "drop late" or isinstance(work, FilterRows)
+    return asked.verb == "drop late" or isinstance(work, FilterRows | LimitRows | GatherRows)
 
 
 def _kept(asked: TracedRows) -> OriginRows | None:
@@ -136,6 +140,18 @@ def _kept(asked: TracedRows) -> OriginRows | None:
 
 
 # ---- by key, window and values
+
+
+def _by_keys_in_batch(asked: TracedRows) -> OriginRows | None:
+    """Of what merges the deltas of a table, or shows them as changes."""
+    work = asked.node.work if asked.node is not None and asked.verb != "narrow" else None
+    rows = asked.emitted.rows.take(asked.rows)
+    if not isinstance(work, MergeDeltas | ShowChanges) or not set(work.keys) <= set(rows.schema.names):
+        return None
+    last = asked.emitted.taken - 1
+    own = _hashes(asked.history.taken[last].rows.select(list(work.keys)))
+    places = np.flatnonzero(np.isin(own, _hashes(rows.select(list(work.keys)))))
+    return OriginRows({last: places}, f"the rows of the batch with its keys ({', '.join(work.keys)})", True)
 
 
 def _by_process(asked: TracedRows) -> OriginRows | None:
@@ -331,12 +347,13 @@ def _hashes(rows: pa.RecordBatch) -> Any:
 
 
 def _whole_batch(asked: TracedRows) -> OriginRows | None:
-    if not asked.emitted.at_once or (asked.node is not None and asked.node.stateful):
+    work = asked.node.work if asked.node is not None else None
+    gathers = isinstance(work, CallPerBatch) and work.gathered is not None
+    if not asked.emitted.at_once or gathers or (asked.node is not None and asked.node.stateful):
         return None
     last = asked.emitted.taken - 1
     count = asked.history.taken[last].rows.num_rows
-    of_batch = asked.node is not None and isinstance(asked.node.work, CallPerBatch)
-    how = f"all {_rows(count)} of the batch{' that its function got' if of_batch else ''}"
+    how = f"all {_rows(count)} of the batch{' that its function got' if isinstance(work, CallPerBatch) else ''}"
     return OriginRows({last: np.arange(count)}, how, count == 1)
 
 
@@ -354,5 +371,5 @@ def _rows(count: int) -> str:
 
 
 _RULES: tuple[Callable[[TracedRows], OriginRows | None], ...] = (
-    _noted, _by_process, _in_place, _kept, _by_columns, _by_key, _whole_batch, _everything
+    _noted, _by_process, _in_place, _kept, _by_keys_in_batch, _by_columns, _by_key, _whole_batch, _everything
 )  # fmt: skip

@@ -15,11 +15,16 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import DeadLetter, Record
 from clonos_py.model.record_codec import encode
+from clonos_py.model.tables import weighted_schema
 from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.operators.gathered_batches import MapGatheredBatches
+from clonos_py.operators.limit import Limit
 from clonos_py.operators.process import Process, ProcessOperator, event_timer
 from clonos_py.operators.rows import MapRows
 from clonos_py.operators.stateless import Filter
-from clonos_py.plan.logical import Node, RunProcess
+from clonos_py.operators.table_changes import TableChanges
+from clonos_py.operators.table_output import TableOutput
+from clonos_py.plan.logical import CallPerBatch, LimitRows, MergeDeltas, Node, RunProcess
 from clonos_py.runtime.replay.histories import FromFrames, FromOperator, TaskHistory
 from clonos_py.runtime.replay.row_rules import OriginRows, TracedRows, inputs_of
 from clonos_py.runtime.replay.traced_operators import traced
@@ -119,6 +124,35 @@ def test_a_filter_tells_the_rows_that_it_kept() -> None:
     assert [plain(origin(history, 0, row, verb="drop late")) for row in range(4)] == [
         {0: [0]}, {0: [2]}, {0: [3]}, {0: [5]},
     ]  # fmt: skip
+
+
+def test_a_limit_tells_the_rows_that_passed() -> None:
+    operator, history, _, _ = watched(partial(Limit, 3))
+    operator.on_rows(numbers(1, 2), 0)
+    operator.on_rows(numbers(3, 4, 5), 0)
+    node = Node(0, "limit", LimitRows(3), (), (Number.schema(),))
+    found = [origin(history, 0, 1, verb="limit", node=node), origin(history, 1, 0, verb="limit", node=node)]
+    assert [(plain(each), each.exact) for each in found] == [({0: [1]}, True), ({1: [0]}, True)]
+
+
+def test_merged_deltas_came_from_those_of_their_keys() -> None:
+    schema = weighted_schema(Number.schema())
+    node = Node(0, "upserts", MergeDeltas(("id",), ()), (), (schema,))
+    operator, history, _, _ = watched(partial(TableChanges, ("id",), TableOutput(schema, "deltas", ())))
+    deltas = pa.record_batch([[1, 2, 1, 3], [0, 0, 5, 0], pa.array([-1, 1, 1, -1], pa.int8())], schema=schema)
+    operator.on_rows(deltas, 0)
+    emitted = column(history.operator(0).emitted[0].rows, "id")
+    found = [origin(history, 0, emitted.index(key), verb="upserts", node=node) for key in (1, 2, 3)]
+    assert [(plain(each), each.exact) for each in found] == [({0: [0, 2]}, True), ({0: [1]}, True), ({0: [3]}, True)]
+
+
+def test_a_gathered_batch_may_have_rows_of_earlier_batches() -> None:
+    operator, history, _, _ = watched(partial(MapGatheredBatches, lambda rows: rows, Number.schema(), 3, 20_000))
+    operator.on_rows(numbers(1, 2), 0)
+    operator.on_rows(numbers(3), 0)
+    work = CallPerBatch(lambda rows: rows, False, gathered=(3, 20_000))
+    found = origin(history, 0, 0, verb="map_batches", node=Node(0, "map_batches", work, (), (Number.schema(),)))
+    assert (plain(found), found.exact) == ({0: [0, 1], 1: [0]}, False)
 
 
 class Twice(Process[Number, Number]):
