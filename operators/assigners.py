@@ -13,7 +13,7 @@ from clonos_py.columns.distinct import unrolled
 from clonos_py.columns.frames import ArrowFrame, TabularKind, batch_of, frame_of
 from clonos_py.columns.times import MOMENT
 from clonos_py.columns.views import Ints, fixed, plain, valid
-from clonos_py.operators.bounded_windows import BOUNDS
+from clonos_py.model.windows import BOUNDS
 
 
 @dataclass(frozen=True)

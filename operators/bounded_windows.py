@@ -10,10 +10,8 @@ import pyarrow as pa
 
 from clonos_py.columns.index import expand
 from clonos_py.columns.views import Bools, Ints, fixed
-from clonos_py.model.windows import ASSIGNED_BOUNDS
+from clonos_py.model.windows import ASSIGNED_BOUNDS, BOUNDS
 from clonos_py.operators.panes import PaneClock
-
-BOUNDS = ("window_start", "window_end")
 
 
 class InWindows(NamedTuple):

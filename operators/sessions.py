@@ -30,7 +30,7 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Session
+from clonos_py.model.windows import WINDOW_END, WINDOW_START, Session
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.footprints import KeyedParts
@@ -316,7 +316,7 @@ class SessionAggregate(WindowOperator, KeyedParts):
         """Emits sessions by their ends, then starts, then keys: not in the order in which they are stored."""
         ends, starts = fixed(sessions.column(END_COLUMN)), fixed(sessions.column(START_COLUMN))
         sessions = sessions.take(np.lexsort((hash_rows(sessions, self._partials.keys), starts, ends)))
-        bounds = {"window_start": sessions.column(START_COLUMN), "window_end": sessions.column(END_COLUMN)}
+        bounds = {WINDOW_START: sessions.column(START_COLUMN), WINDOW_END: sessions.column(END_COLUMN)}
         self.out.emit(self._partials.finish(sessions, self._schema, bounds))
 
 

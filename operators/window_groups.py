@@ -19,8 +19,8 @@ from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
-from clonos_py.model.windows import Assigned, Bounded
-from clonos_py.operators.bounded_windows import BOUNDS, InWindows, assigned_windows, windows_of_panes
+from clonos_py.model.windows import BOUNDS, WINDOW_END, Assigned, Bounded
+from clonos_py.operators.bounded_windows import InWindows, assigned_windows, windows_of_panes
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored
 from clonos_py.operators.keyed_rows import ROWS_TABLE
@@ -56,7 +56,7 @@ class MapWindows(MapBatches):
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._progress = EventTimeProgress()
-        self._waiting = EventTimeBuffer(BOUNDS[1], self._keys, ctx.key_groups)
+        self._waiting = EventTimeBuffer(WINDOW_END, self._keys, ctx.key_groups)
 
     @property
     def final(self) -> bool:

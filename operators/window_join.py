@@ -28,7 +28,7 @@ from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import WINDOW_END, WINDOW_START, Hopping, Tumbling
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, with_groups
 from clonos_py.operators.pairs import Pairs, matchable, without_match
@@ -194,7 +194,7 @@ class WindowJoin(Operator):
         if not any(found and (pieces[1 - side] or self._how.unmatched[side]) for side, found in enumerate(pieces)):
             return
         left, right = (concat(found) if found else None for found in pieces)
-        for batch in self._results(left, right, {"window_start": start, "window_end": end}):
+        for batch in self._results(left, right, {WINDOW_START: start, WINDOW_END: end}):
             self.out.emit(batch)
 
     def _results(

@@ -25,10 +25,10 @@ from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import TableMode
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Assigned, Bounded, Emit, Every, OnChange
+from clonos_py.model.windows import BOUNDS, WINDOW_END, Assigned, Bounded, Emit, Every, OnChange
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
-from clonos_py.operators.bounded_windows import BOUNDS, InWindows, assigned_windows, windows_of_panes
+from clonos_py.operators.bounded_windows import InWindows, assigned_windows, windows_of_panes
 from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
@@ -220,7 +220,7 @@ class WindowTable(Operator):
         numbers = self._pending.all_numbers()
         self._next_close = MAX_TIME
         if len(numbers):
-            ends = _ends(self._pending.take(numbers, [BOUNDS[1]]))
+            ends = _ends(self._pending.take(numbers, [WINDOW_END]))
             closed = ends <= self._progress.reached
             self._next_close = int(ends[~closed].min(initial=MAX_TIME))
             self._emit_pending(numbers[closed][stable_order(ends[closed])])
@@ -228,7 +228,7 @@ class WindowTable(Operator):
     def _drop(self, reached: int) -> None:
         """Drops the rows of windows that cannot change any more."""
         numbers = self._table.all_numbers()
-        ends = _ends(self._table.take(numbers, [BOUNDS[1]]))
+        ends = _ends(self._table.take(numbers, [WINDOW_END]))
         over = ends + self._lateness <= reached
         self._next_drop = int(ends[~over].min(initial=MAX_TIME - self._lateness)) + self._lateness
         numbers = numbers[over][stable_order(ends[over])]
@@ -292,4 +292,4 @@ class WindowTable(Operator):
 
 
 def _ends(rows: pa.RecordBatch) -> Ints:
-    return fixed(rows.column(BOUNDS[1]))
+    return fixed(rows.column(WINDOW_END))

@@ -20,7 +20,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.tables import SortKey
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import BOUNDS, WINDOW_END, WINDOW_START, Hopping, Tumbling
 from clonos_py.operators.first_rows import FirstRows
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE
@@ -76,7 +76,7 @@ class WindowTop(Operator):
         self._schema = schema
         self._time_column = time_column
         self._rank = rank
-        own = (rank, "window_start", "window_end")
+        own = (rank, *BOUNDS)
         self._first = FirstRows((WINDOW_COLUMN, *keys), n, order, [name for name in schema.names if name not in own])
         self._progress = EventTimeProgress()
         self._next_end = MAX_TIME
@@ -162,7 +162,7 @@ class WindowTop(Operator):
 
     def _emit(self, rows: pa.RecordBatch, ranks: Ints) -> None:
         starts = fixed(rows.column(WINDOW_COLUMN))
-        bounds: dict[str, Any] = {"window_start": starts, "window_end": starts + self._clock.size}
+        bounds: dict[str, Any] = {WINDOW_START: starts, WINDOW_END: starts + self._clock.size}
         for name, times in bounds.items():
             if name in self._schema.names:
                 rows = rows.append_column(name, pa.array(times))

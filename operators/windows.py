@@ -23,7 +23,7 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Extent, Operator, PartwiseOperator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.times import MAX_TIME
-from clonos_py.model.windows import InPanes, Session
+from clonos_py.model.windows import WINDOW_END, WINDOW_START, InPanes, Session
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.footprints import not_restorable
 from clonos_py.operators.intervals import SESSION_COLUMNS
@@ -283,8 +283,8 @@ class WindowAggregate(WindowOperator, PartwiseOperator):
         if partial.num_rows == 0:
             return
         bounds = {
-            "window_start": constant(self._clock.start(window), partial.num_rows),
-            "window_end": constant(window + self._clock.size, partial.num_rows),
+            WINDOW_START: constant(self._clock.start(window), partial.num_rows),
+            WINDOW_END: constant(window + self._clock.size, partial.num_rows),
         }
         self.out.emit(self._partials.finish(partial, self._schema, bounds))
 

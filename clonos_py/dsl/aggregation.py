@@ -14,14 +14,14 @@ from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import filled, refuse_nested
-from clonos_py.dsl.timing import timed
+from clonos_py.dsl.timing import timed, window_closed
 from clonos_py.expressions.tree import Column, ExpressionNode
 from clonos_py.model.aggregates import RUNNING, Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names, hidden
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.windows import Counted, Window
-from clonos_py.plan.logical import AggregateCounted, AggregateTable, AggregateWindows, EventTimeColumn, ReduceRows
+from clonos_py.plan.logical import AggregateCounted, AggregateTable, AggregateWindows, ReduceRows
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def aggregated_in_windows(
     if not window.processing_time:
         rows, time = timed(rows, site)
     work = AggregateWindows(keys, window, found.aggregates, time, lateness_us)
-    closed = EventTimeColumn("window_end", -1) if time and "window_end" in found.schema.names else None
+    closed = window_closed(found.schema) if time else None
     schemas, records = (found.schema, rows.schema), (found.record, rows.record)
     return rows.followed("aggregate", work, schemas, site, records, (closed,))
 

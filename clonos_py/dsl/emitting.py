@@ -12,10 +12,8 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.timing import timed
 from clonos_py.dsl.windows import Forever
 from clonos_py.model.errors import GraphError
-from clonos_py.model.windows import Assigned, AtClose, Bounded, Cumulative, Emit, Every, InPanes
+from clonos_py.model.windows import BOUNDS, WINDOW_END, Assigned, AtClose, Bounded, Cumulative, Emit, Every, InPanes
 from clonos_py.plan.logical import AggregateWindowTable
-
-_START, _END = "window_start", "window_end"
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def aggregated_in_emitting_windows(
 def _bounds(window: Bounded | None, schema: pa.Schema) -> tuple[str, ...]:
     if window is None:
         return ()
-    found = tuple(name for name in (_START, _END) if name in schema.names)
-    if not found or (isinstance(window, Cumulative | Assigned) and _END not in found):
-        raise GraphError(f"the result has no field {_END!r}: it identifies the row that a later one replaces")
+    found = tuple(name for name in BOUNDS if name in schema.names)
+    if not found or (isinstance(window, Cumulative | Assigned) and WINDOW_END not in found):
+        raise GraphError(f"the result has no field {WINDOW_END!r}: it identifies the row that a later one replaces")
     return found

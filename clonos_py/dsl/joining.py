@@ -15,7 +15,7 @@ from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import assignable, filled, listed
-from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed, window_bounds
+from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed, window_bounds, window_closed
 from clonos_py.dsl.windows import AsOf, Between, Forever, Until
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
@@ -72,7 +72,7 @@ def joined(
     else:
         (left, left_time), (right, right_time) = _timed(left, right, site)
         work = JoinWindows(*keys, within, left_time, right_time, columns, kind)
-        time = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
+        time = window_closed(schema)
     record = None if into is None else record_of(into)
     return left.followed("join", work, (schema,), site, (record,), (time,), others=(right,))
 

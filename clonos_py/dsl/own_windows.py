@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos_py.columns.times import MOMENT
 from clonos_py.dsl.aggregation import Aggregation
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.emitting import EmittingWindows, aggregated_in_emitting_windows
@@ -17,16 +16,14 @@ from clonos_py.dsl.mapping import frame_kind
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import refuse_nested
-from clonos_py.dsl.timing import timed, window_bounds
+from clonos_py.dsl.timing import timed, window_bounds, window_closed
 from clonos_py.dsl.windows import AssignedBy
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.record import schema_of
-from clonos_py.model.windows import ASSIGNED_BOUNDS, Assigned, AtClose, Bounded, InPanes
+from clonos_py.model.windows import ASSIGNED_BOUNDS, BOUNDS, Assigned, AtClose, Bounded, InPanes
 from clonos_py.operators.assigners import Assigner
-from clonos_py.plan.logical import CallPerBatch, CallPerWindow, EventTimeColumn
-
-_START, _END = "window_start", "window_end"
+from clonos_py.plan.logical import CallPerBatch, CallPerWindow
 
 
 def assigned(rows: OutputPort, window: AssignedBy, site: CallSite) -> OutputPort:
@@ -49,7 +46,7 @@ def aggregated_in_assigned_windows(
     windows = EmittingWindows(Assigned(), AtClose(), 0)
     output, _ = aggregated_in_emitting_windows(rows, keys, windows, found, site)
     work: Any = output.node.work
-    return output.changed(work=replace(work, mode="at_end"), times=(_closed(found.schema),))
+    return output.changed(work=replace(work, mode="at_end"), times=(window_closed(found.schema),))
 
 
 def mapped_windows(
@@ -71,7 +68,7 @@ def mapped_windows(
     rows, time = timed(rows, site)
     work = CallPerWindow(keys, window, function, given, time, signature.wants_ctx, frame_kind(signature))
     schema = schema_of(shape)
-    return rows.followed("map_groups", work, (schema,), site, (record_of(shape),), (_closed(schema),))
+    return rows.followed("map_groups", work, (schema,), site, (record_of(shape),), (window_closed(schema),))
 
 
 def whole_windows(window: object, lateness_us: int) -> InPanes:
@@ -85,11 +82,5 @@ def whole_windows(window: object, lateness_us: int) -> InPanes:
 
 
 def _refuse_bounds(rows: OutputPort) -> None:
-    if taken := [name for name in (_START, _END) if name in rows.schema.names]:
+    if taken := [name for name in BOUNDS if name in rows.schema.names]:
         raise GraphError(f"the rows have a column {taken[0]!r} already, of other windows: leave it out, or rename it")
-
-
-def _closed(schema: pa.Schema) -> EventTimeColumn | None:
-    """The event time of results that have the end of their window."""
-    known = _END in schema.names and schema.field(_END).type in (pa.int64(), MOMENT)
-    return EventTimeColumn(_END, -1) if known else None

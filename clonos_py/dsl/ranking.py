@@ -13,14 +13,14 @@ from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import Columns, carried
 from clonos_py.dsl.shapes import filled
-from clonos_py.dsl.timing import timed, window_bounds
+from clonos_py.dsl.timing import timed, window_bounds, window_closed
 from clonos_py.expressions.tree import Column
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import check_names, hidden
 from clonos_py.model.record import Record, schema_of
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Counted, Hopping, Tumbling
-from clonos_py.plan.logical import EventTimeColumn, TopCounted, TopTable, TopWindows
+from clonos_py.plan.logical import TopCounted, TopTable, TopWindows
 
 RANK = "rank_number"
 """The default name of the column in which ``top`` gives the place of a row."""
@@ -66,9 +66,8 @@ def first_of_windows(
         work = TopCounted(keys, window, n, order, shown)
         return rows.followed("top", work, (schema,), site, (_record(into),))
     rows, time = timed(rows, site)
-    closed = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
     timed_work = TopWindows(keys, window, n, order, time, shown)
-    return rows.followed("top", timed_work, (schema,), site, (_record(into),), (closed,))
+    return rows.followed("top", timed_work, (schema,), site, (_record(into),), (window_closed(schema),))
 
 
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:

@@ -17,10 +17,10 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
 from clonos_py.model.record import schema_of
-from clonos_py.plan.logical import Port, ProjectColumns
+from clonos_py.model.windows import BOUNDS, WINDOW_END
+from clonos_py.plan.logical import EventTimeColumn, Port, ProjectColumns
 
 EVENT_TIME_COLUMN = hidden("event_time")
-_BOUNDS = ("window_start", "window_end")
 
 
 def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[OutputPort, str]:
@@ -58,7 +58,13 @@ def window_bounds(rows: OutputPort, into: Shape | None) -> Mapping[str, pa.Field
     timed_by = None if rows.time is None else rows.schema.field(rows.time.name).type
     default = pa.int64() if timed_by is None or timed_by == pa.int64() else MOMENT
     target = pa.schema([]) if into is None else schema_of(into)
-    return {name: pa.field(name, _bound_type(target, name, default), nullable=False) for name in _BOUNDS}
+    return {name: pa.field(name, _bound_type(target, name, default), nullable=False) for name in BOUNDS}
+
+
+def window_closed(schema: pa.Schema) -> EventTimeColumn | None:
+    """The event time of results that have the end of their window: just before it."""
+    known = WINDOW_END in schema.names and schema.field(WINDOW_END).type in (pa.int64(), MOMENT)
+    return EventTimeColumn(WINDOW_END, -1) if known else None
 
 
 def _bound_type(target: pa.Schema, name: str, default: pa.DataType) -> pa.DataType:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from clonos_py.model.hidden import hidden
 
-ASSIGNED_BOUNDS = (hidden("window_start"), hidden("window_end"))
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+BOUNDS = (WINDOW_START, WINDOW_END)
+"""The columns of results that say which window they belong to: integers in microseconds, or times."""
+ASSIGNED_BOUNDS = (hidden(WINDOW_START), hidden(WINDOW_END))
 """int64 columns, in microseconds."""
 
 

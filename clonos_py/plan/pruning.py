@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from clonos_py.model.tables import WEIGHT_COLUMN
-from clonos_py.model.windows import ASSIGNED_BOUNDS, Assigned
+from clonos_py.model.windows import ASSIGNED_BOUNDS, BOUNDS, Assigned
 from clonos_py.plan.logical import (
     AGGREGATING,
     AggregateOver,
@@ -55,8 +55,6 @@ from clonos_py.plan.logical import (
 )
 
 RequiredColumns = Mapping[Port, frozenset[str]]
-
-_BOUNDS = ("window_start", "window_end")
 
 
 def prune(graph: LogicalGraph) -> LogicalGraph:
@@ -158,7 +156,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, required: RequiredColumns)
         case TopCounted(keys=keys, order=order, rank=rank):
             return _named(*keys, *(key.column for key in order), *(passed - _named(rank)))
         case TopWindows(keys=keys, order=order, time_column=time, rank=rank):
-            own = (*_BOUNDS, rank)
+            own = (*BOUNDS, rank)
             return _named(*keys, time, *(key.column for key in order), *(name for name in passed if name not in own))
         case JoinDeltas() as work:
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)

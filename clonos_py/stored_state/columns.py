@@ -7,7 +7,6 @@ from collections.abc import Collection
 import pyarrow as pa
 
 MOMENT = pa.timestamp("us", "UTC")
-WINDOW_START, WINDOW_END = "window_start", "window_end"
 WINDOW_ROWS = "window_rows"
 """The number of rows that a count window has so far."""
 

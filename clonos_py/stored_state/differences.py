@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.ordering import stable_order
+from clonos_py.model.windows import WINDOW_END, WINDOW_START
 from clonos_py.stored_state.attributes import as_json
-from clonos_py.stored_state.columns import WINDOW_END, WINDOW_START, free_name
+from clonos_py.stored_state.columns import free_name
 
 CHANGE = "change"
 ADDED, REMOVED, BEFORE, AFTER = "added", "removed", "before", "after"

@@ -21,14 +21,14 @@ from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.state import GROUP_COLUMN
 from clonos_py.model.times import MIN_TIME
-from clonos_py.model.windows import Counted, Cumulative, Hopping, Session, Tumbling, Window
+from clonos_py.model.windows import WINDOW_END, WINDOW_START, Counted, Cumulative, Hopping, Session, Tumbling, Window
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials, accumulators_of
 from clonos_py.operators.count_windows import NUMBER_COLUMN
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.stored_state.arrow_types import arrow_type
-from clonos_py.stored_state.columns import MOMENT, WINDOW_END, WINDOW_ROWS, WINDOW_START
+from clonos_py.stored_state.columns import MOMENT, WINDOW_ROWS
 from clonos_py.stored_state.contents import OperatorContents
 
 

@@ -14,7 +14,7 @@ from clonos_py.columns.views import fixed
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.state import GROUP_COLUMN
 from clonos_py.model.window_texts import window_of
-from clonos_py.model.windows import Counted, Hopping, Window
+from clonos_py.model.windows import WINDOW_END, WINDOW_START, Counted, Hopping, Window
 from clonos_py.operators.distinct import PASSED_COLUMN
 from clonos_py.operators.distinct_counts import SEEN_COLUMN, VALUE_COLUMN, VALUES_TABLE
 from clonos_py.operators.keyed_rows import ROWS_TABLE
@@ -23,7 +23,7 @@ from clonos_py.operators.window_top import WINDOW_COLUMN
 from clonos_py.stored_state.arrow_types import arrow_type
 from clonos_py.stored_state.attributes import as_json, attribute_names, form_of
 from clonos_py.stored_state.cells import keys_with_attributes
-from clonos_py.stored_state.columns import MOMENT, WINDOW_END, WINDOW_ROWS, WINDOW_START, free_name
+from clonos_py.stored_state.columns import MOMENT, WINDOW_ROWS, free_name
 from clonos_py.stored_state.contents import CELLS_TABLE, PARTS_TABLES, OperatorContents, StoredTable
 from clonos_py.stored_state.partial_results import results_so_far
 

@@ -20,7 +20,7 @@ from clonos_py.columns.times import instants
 from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.joins import JoinColumns, JoinType
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import BOUNDS, WINDOW_END, WINDOW_START, Hopping, Tumbling
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN
 from clonos_py.operators.panes import PANE_COLUMN
 from clonos_py.plan.logical import (
@@ -47,8 +47,7 @@ from clonos_py.plan.logical import (
 from clonos_py.runtime.replay.histories import Emitted, OperatorHistory, Positions, TakenBatch, joined, positions_of
 
 ALL_SO_FAR = "all rows that it had got"
-_STARTS, _ENDS = "window_start", "window_end"
-_BOUNDS = (_STARTS, _ENDS, START_COLUMN, END_COLUMN, PANE_COLUMN)
+_BOUNDS = (*BOUNDS, START_COLUMN, END_COLUMN, PANE_COLUMN)
 
 
 class OriginRows(NamedTuple):
@@ -266,10 +265,10 @@ def _windows(rows: pa.RecordBatch, node: Node | None) -> list[tuple[int, int]] |
     width = gcd(window.size_us, window.slide_us) if isinstance(window, Hopping) else window.size_us
     if PANE_COLUMN in found:
         starts, size = found[PANE_COLUMN], width
-    elif _STARTS in found:
-        starts, size = found[_STARTS], window.size_us
-    elif _ENDS in found:
-        starts, size = found[_ENDS] - window.size_us, window.size_us
+    elif WINDOW_START in found:
+        starts, size = found[WINDOW_START], window.size_us
+    elif WINDOW_END in found:
+        starts, size = found[WINDOW_END] - window.size_us, window.size_us
     else:
         return None
     return list(zip(starts.tolist(), (starts + size).tolist(), strict=True))

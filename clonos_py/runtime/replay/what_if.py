@@ -12,6 +12,7 @@ from clonos_py.dsl.job import Job
 from clonos_py.model.errors import RecordError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Partitioning, PhysicalPlan, Vertex
+from clonos_py.model.windows import BOUNDS
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.record_errors import as_record_errors
@@ -25,8 +26,6 @@ from clonos_py.runtime.replay.sinks import SinkObserver
 from clonos_py.runtime.replay.starting_states import Carried, StartingStates
 from clonos_py.runtime.run_settings import limits
 from clonos_py.settings.definitions import Settings
-
-_WINDOW_BOUNDS = ("window_start", "window_end")
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ def _keys_of(found: PhysicalPlan, sink: str) -> tuple[str, ...]:
         entering = [edge for edge in found.edges if edge.target == vertex and not edge.feedback]
         for edge in entering:
             if edge.partitioning is Partitioning.HASH and edge.keys:
-                keys = [*edge.keys, *(bound for bound in _WINDOW_BOUNDS if bound in schema.names)]
+                keys = [*edge.keys, *(bound for bound in BOUNDS if bound in schema.names)]
                 return tuple(dict.fromkeys(keys)) if set(keys) <= set(schema.names) else ()
         if not entering:
             break
