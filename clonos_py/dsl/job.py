@@ -15,6 +15,7 @@ from clonos_py.dsl.elsewhere import Helpful
 from clonos_py.dsl.naming import check_length, stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import is_event_time
+from clonos_py.dsl.row_counts import check_row_count
 from clonos_py.dsl.runs import FinishedRun, JobHandle, check_not_loading, runner
 from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.streams import Stream
@@ -127,8 +128,7 @@ class Job(Helpful):
         """
         with located("preview") as site:
             output = self._output(stream)
-            if type(rows) is not int or rows < 1:
-                raise GraphError(f"rows={rows!r} is not a number of rows: it must be at least 1")
+            check_row_count("rows", rows)
             timeout_us = micros(timeout)
         return runner().preview(output, rows, timeout_us, site)
 

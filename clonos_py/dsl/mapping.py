@@ -12,6 +12,7 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, Signature, is_record, record_of, returned, signature_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import carried
+from clonos_py.dsl.row_counts import check_row_count
 from clonos_py.dsl.shapes import check_row
 from clonos_py.dsl.waiting import async_options
 from clonos_py.model.errors import GraphError
@@ -56,8 +57,7 @@ def _gathered(at_once: int | None, wait: Duration) -> tuple[int, int] | None:
         raise GraphError(f"wait={wait!r}: it must be more than 0")
     if at_once is None:
         return None
-    if type(at_once) is not int or at_once < 1:
-        raise GraphError(f"rows={at_once!r}: it must be a whole number, at least 1")
+    check_row_count("rows", at_once)
     return at_once, wait_us
 
 

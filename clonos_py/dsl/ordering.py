@@ -7,6 +7,7 @@ from typing import Literal
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.outputs import OutputPort
+from clonos_py.dsl.row_counts import check_row_count
 from clonos_py.dsl.shapes import refuse_nested
 from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
@@ -16,10 +17,9 @@ Late = Literal["drop", "pass"]
 
 
 def limited(rows: OutputPort, n: int, site: CallSite) -> OutputPort:
-    """Adds the limit. Raises GraphError for a wrong number."""
+    """Adds the limit. Raises GraphError for a number that is none."""
     refuse_changes(rows, instead="limit the rows that the table is made of, or write .top(n, by=...) on the table")
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise GraphError(f"n is {n!r}: it must be a whole number, at least 1")
+    check_row_count("n", n)
     return rows.same_rows("limit", LimitRows(n), site)
 
 

@@ -12,6 +12,7 @@ from clonos_py.dsl.expressions import Expr, SortOrder, SortOrders, col
 from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import Columns, carried
+from clonos_py.dsl.row_counts import check_row_count
 from clonos_py.dsl.shapes import filled
 from clonos_py.dsl.timing import timed, window_bounds, window_closed
 from clonos_py.expressions.tree import Column
@@ -72,8 +73,7 @@ def first_of_windows(
 
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:
     """The columns of a top-n: those of its input, the ``further`` ones and the rank, or those that ``into`` has."""
-    if type(n) is not int or n < 1:
-        raise GraphError(f"{n!r} is not a number of rows: it must be at least 1")
+    check_row_count("n", n)
     if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
         raise GraphError(f"there is a column {taken[0]!r} already: give it another name, or the rank by rank=")
     check_names([rank], "the result")

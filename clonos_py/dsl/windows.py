@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clonos_py.dsl.callsite import located
+from clonos_py.dsl.row_counts import check_row_count
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import Duration, micros
 from clonos_py.model.windows import (
@@ -94,8 +95,7 @@ def counted(size: int, *, every: int | None = None, incomplete: bool = False) ->
     with located("counted"):
         slide = size if every is None else every
         for name, number in (("size", size), ("every", slide)):
-            if type(number) is not int or number < 1:
-                raise GraphError(f"{name} is {number!r}, it must be a number of rows, at least 1")
+            check_row_count(name, number)
         if size % slide:
             raise GraphError(f"the size ({size} rows) must be a multiple of every ({slide})")
         if type(incomplete) is not bool:
@@ -147,8 +147,7 @@ def last(span: Duration | None = None, *, rows: int | None = None) -> Last:
             return LastSpan(_positive("span", span))
         if span is not None or rows is None:
             raise GraphError('it takes a duration, last("1h"), or a number of rows, last(rows=10)')
-        if type(rows) is not int or rows < 1:
-            raise GraphError(f"rows is {rows!r}, it must be a number of rows, at least 1")
+        check_row_count("rows", rows)
         return LastRows(rows)
 
 

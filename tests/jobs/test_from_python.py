@@ -346,5 +346,5 @@ def test_impossible_previews_are_refused() -> None:
         Job("other").preview(table.changes())
     with pytest.raises(GraphError, match="at least 1"):
         job.preview(table.changes(), rows=0)
-    with pytest.raises(GraphError, match="rows='20' is not a number of rows"):
+    with pytest.raises(GraphError, match="rows is '20': it must be a number of rows"):
         job.preview(table.changes(), rows="20")  # type: ignore[arg-type]

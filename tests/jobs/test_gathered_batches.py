@@ -65,7 +65,7 @@ def test_a_cut_that_a_result_depends_on_is_the_same_for_all_who_see_it() -> None
 def test_mistakes_are_named() -> None:
     events = started(Job("wrong"))
     for rows in (0, 1.5, True):
-        with pytest.raises(GraphError, match=r"map_batches: rows=.*: it must be a whole number, at least 1"):
+        with pytest.raises(GraphError, match=r"map_batches: rows is .*: it must be a number of rows, at least 1"):
             events.map_batches(sized, Sized, rows=rows)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="map_batches: wait='0s': it must be more than 0"):
         events.map_batches(sized, Sized, rows=5, wait="0s")

@@ -93,7 +93,7 @@ def test_a_limit_of_sorted_rows_is_their_beginning() -> None:
 def test_mistakes_are_named() -> None:
     events = started(Job("ordered"))
     for n in (0, -1, 1.5, True):
-        with pytest.raises(GraphError, match=r"limit: n is .*: it must be a whole number, at least 1"):
+        with pytest.raises(GraphError, match=r"limit: n is .*: it must be a number of rows, at least 1"):
             events.limit(n)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="sort: late is 'keep': it must be 'drop' or 'pass'"):
         events.sort(late="keep")  # type: ignore[arg-type]

@@ -193,9 +193,9 @@ def test_an_aggregate_by_a_nested_key_is_refused() -> None:
             lambda: keyed().window("10s"),  # type: ignore[call-overload]
             "'10s' is not a window: use tumbling",
         ),
-        (lambda: counted(0), "size is 0, it must be a number of rows, at least 1"),
-        (lambda: counted("10"), "size is '10', it must be a number of rows"),  # type: ignore[arg-type]
-        (lambda: counted(10, every=0), "every is 0, it must be a number of rows"),
+        (lambda: counted(0), "size is 0: it must be a number of rows, at least 1"),
+        (lambda: counted("10"), "size is '10': it must be a number of rows"),  # type: ignore[arg-type]
+        (lambda: counted(10, every=0), "every is 0: it must be a number of rows"),
         (lambda: counted(10, every=3), "the size .10 rows. must be a multiple of every .3."),
         (lambda: counted(10, incomplete=1), "incomplete is 1, it must be True or False"),  # type: ignore[arg-type]
         (
@@ -211,7 +211,7 @@ def test_an_aggregate_by_a_nested_key_is_refused() -> None:
         (last, "it takes a duration, last..1h.., or a number of rows, last.rows=10."),
         (lambda: last("1h", rows=3), "it takes a duration, last..1h.., or a number of rows, last.rows=10."),
         (lambda: last("0s"), "span is '0s', it must be more than 0"),
-        (lambda: last(rows=0), "rows is 0, it must be a number of rows, at least 1"),
+        (lambda: last(rows=0), "rows is 0: it must be a number of rows, at least 1"),
         (lambda: keyed().over("1h"), "'1h' does not say which rows: use last"),  # type: ignore[arg-type]
         (lambda: keyed().over(last("1h")).aggregate(), "at least one aggregate"),
         (lambda: keyed().over(last("1h")).aggregate(price=count()), "'price' is a column of the rows already"),

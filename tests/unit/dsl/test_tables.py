@@ -225,7 +225,7 @@ class Wrong(Record):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda: bids().key_by("auction").top(0, by="at"), "top: 0 is not a number of rows"),
+        (lambda: bids().key_by("auction").top(0, by="at"), "top: n is 0: it must be a number of rows"),
         (lambda: bids().key_by("auction").top(2, by="at", into=Rankless), "Rankless needs a field 'rank_number'"),
         (lambda: bids().key_by("auction").top(2, by=[]), "by=[]: say in which order"),
         (lambda: bids().key_by("auction").top(2, by=col("price")), "by=col('price'): write"),  # type: ignore[call-overload]
