@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.ordering import order_by
-from clonos_py.columns.views import Bools, Ints, concat, fixed
+from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.aggregates import NEWEST, Aggregate, accumulator_name
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState, united
@@ -33,6 +33,7 @@ from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.retractions import Replaced, Retractions, replaced
 from clonos_py.operators.table_output import TableOutput
+from clonos_py.operators.upserts import merged_with
 from clonos_py.operators.weights import combined
 
 _NEWEST = accumulator_name(NEWEST, "max")
@@ -196,20 +197,9 @@ class TableAggregate(KeyedParts):
     def _upsert(self, partial: pa.RecordBatch, accumulators: Sequence[Replaced]) -> _Upserted:
         """Merges partial rows of distinct keys into the table, with ``accumulators`` that are not merged. Results are
         in the order of ``partial``, whatever the order of the table."""
-        partial = replaced(partial, accumulators)
-        of, touched = self._table.find(partial)
-        before = None
-        existed = np.zeros(partial.num_rows, bool)
-        if len(touched):
-            order = np.argsort(of)
-            existed[of] = True
-            before = self._table.take(touched[order])
-            whole = concat([before, partial])
-            groups = self._partials.groups(whole)
-            self._table.remove(touched)
-            partial = self._merged.merge(whole, groups).take(groups.ids[before.num_rows :])
-            partial = replaced(partial, [found for found in accumulators if not found.differences])
-        upserted = _Upserted(before, partial, existed)
+        before, after, existed = merged_with(self._table, replaced(partial, accumulators), self._merged)
+        after = replaced(after, [found for found in accumulators if not found.differences])
+        upserted = _Upserted(before if before.num_rows else None, after, existed)
         if self._weighted:
             upserted = upserted.without_empty()
         self._table.append(upserted.after)

@@ -34,6 +34,7 @@ from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.table_output import TableOutput
+from clonos_py.operators.upserts import Merged, merged_with
 from clonos_py.operators.window_operator import with_times
 from clonos_py.operators.windows import by_pane
 
@@ -142,24 +143,14 @@ class WindowTable(Operator):
         is_open: Bools = found.ends + self._lateness > reached
         return is_open
 
-    def _upsert(self, partial: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, Bools]:
-        """Merges partial rows into the table. Returns the rows before, the rows after, and which of these existed."""
-        of, touched = self._table.find(partial)
-        touched = touched[np.argsort(of)]
-        existed = np.zeros(partial.num_rows, bool)
-        existed[of] = True
-        before, after = partial.slice(0, 0), partial
-        if len(touched):
-            before = self._table.take(touched)
-            whole = concat([before, partial])
-            groups = self._partials.groups(whole)
-            after = self._partials.merge(whole, groups).take(groups.ids[before.num_rows :])
-            self._table.remove(touched)
-        self._table.append(after)
+    def _upsert(self, partial: pa.RecordBatch) -> Merged:
+        """Merges partial rows into the table."""
+        merged = merged_with(self._table, partial, self._partials)
+        self._table.append(merged.after)
         self._table.compact()
         if self._has_windows:
-            self._next_drop = min(self._next_drop, int(_ends(after).min()) + self._lateness)
-        return before, after, existed
+            self._next_drop = min(self._next_drop, int(_ends(merged.after).min()) + self._lateness)
+        return merged
 
     def _wait(self, before: pa.RecordBatch, after: pa.RecordBatch, existed: Bools) -> None:
         """Makes changed rows pending, unless they are. A pending row has the values that were emitted last."""
