@@ -153,7 +153,10 @@ class Scoped(Protocol):
 
 
 class ValueState:
-    """A declared attribute. Reading returns the default if no value was assigned or its ttl has expired."""
+    """A declared attribute. Reading returns the default if no value was assigned or its ttl has expired. ``by_key``:
+    whether each key has a value of its own."""
+
+    by_key = True
 
     def __init__(self, default: Any, ttl_us: int | None) -> None:
         self.default = default
@@ -266,6 +269,8 @@ class CollectionState(ValueState):
 
 class BroadcastState(ValueState):
     """A declared mapping that all tasks have. Outside of ``on_broadcast`` it can only be read."""
+
+    by_key = False
 
     def __get__(self, instance: Scoped | None, owner: type) -> Any:
         if instance is None:

@@ -47,7 +47,7 @@ def remedy(node: Node) -> str:
             return "a window of time"
         case RunProcess() as work if not work.declared.declared_timers:
             states = work.declared.declared_states.values()
-            return 'state(ttl="7d")' if any(state.ttl_us is None for state in states) else ""
+            return 'state(ttl="7d")' if any(state.by_key and state.ttl_us is None for state in states) else ""
     return ""
 
 

@@ -338,11 +338,10 @@ def _stored_type(field: pa.Field[Any]) -> str:
 
 def _attributes(work: RunProcess) -> Iterator[tuple[str, str]]:
     from clonos_py.operators.key_states import value_types  # a job without processes does not load it
-    from clonos_py.operators.process_state import BroadcastState
 
-    by_key = {n for n, found in work.declared.declared_states.items() if not isinstance(found, BroadcastState)}
     for name, type_ in value_types(work.declared).items():
-        yield from () if name not in by_key else attribute_types(name, type_)
+        if work.declared.declared_states[name].by_key:
+            yield from attribute_types(name, type_)
 
 
 def attribute_types(

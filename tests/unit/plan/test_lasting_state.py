@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from clonos_py import (
+    BroadcastProcess,
     Context,
     Job,
     Process,
     Record,
     Stream,
     as_of,
+    broadcast_state,
     col,
     count,
     counted,
@@ -49,6 +51,15 @@ class Clears(Remembers):
 
     @later.fires
     def on_later(self, at: int, ctx: Context) -> None: ...
+
+
+class Ruled(BroadcastProcess[Bid, Bid, Seen]):
+    rules: dict[int, int] = broadcast_state()
+
+    def on_row(self, bid: Bid, ctx: Context) -> Iterator[Seen]:
+        yield Seen(bid.auction)
+
+    def on_broadcast(self, bid: Bid, ctx: Context) -> None: ...
 
 
 Write = Callable[[Stream[Bid]], Stream[Any]]
@@ -103,6 +114,7 @@ BOUNDED: dict[str, Write] = {
     "process": lambda rows: rows.key_by("auction").process(Forgets),
     "timers": lambda rows: rows.key_by("auction").process(Clears),
     "emit": lambda rows: rows.key_by("auction").window(tumbling("1m"), emit=on_change()).aggregate(n=count()).at_end(),
+    "broadcast": lambda rows: rows.key_by("auction").connect(rows.broadcast()).process(Ruled),
     "over": lambda rows: rows.key_by("auction").over(last("1h")).aggregate(n=count()),
     "limit": lambda rows: rows.limit(10),
     "stateless": lambda rows: rows.filter(col("price") > 1),
