@@ -31,7 +31,8 @@ class TableJoin(Operator):
     """Joins on equal keys, those of the stream (side 0) and of the table (side 1); null equals nothing. ``identity``:
     the columns that identify a row of the table. Its deltas are those of ``table_output``: a row replaces the one
     before, unless it has other keys. ``how``: a join of which no row of the table alone is in the result.
-    ``load_first``: rows of the stream wait until the table has settled (``on_settled``)."""
+    ``load_first``: rows of the stream wait until the table has settled (``on_settled``). Rows of a snapshot that wait
+    do so without it, too."""
 
     def __init__(
         self,
@@ -83,16 +84,15 @@ class TableJoin(Operator):
 
     def snapshot(self) -> OperatorState:
         rows = self._rows.snapshot({})
-        if not self._load_first:
+        if self._loaded and not self._load_first:
             return rows
         return united(rows, OperatorState({_WAITING: list(self._waiting)}, {_LOADED: self._loaded}))
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._rows.restore(parts, self.ctx.groups)
-        if self._load_first:
-            self._loaded = bool(parts) and all(part.values.get(_LOADED, True) for part in parts)
-            self._waiting = list(owned(stored(parts, _WAITING), self.ctx.groups))
-            self.ctx.hold(bool(self._waiting), enough=False)
+        self._loaded = (bool(parts) or not self._load_first) and all(part.values.get(_LOADED, True) for part in parts)
+        self._waiting = list(owned(stored(parts, _WAITING), self.ctx.groups))
+        self.ctx.hold(bool(self._waiting), enough=False)
 
     def _look_up(self, rows: pa.RecordBatch) -> None:
         pairs = self._rows.find(rows, by=self._table_keys, named=self._keys)

@@ -213,7 +213,8 @@ def _keys(graph: LogicalGraph, node: Node, tables: Mapping[str, pa.Schema]) -> d
         case JoinWindows() | JoinHistory() | JoinVersions():
             sides: Sequence[Sequence[str]] = (work.left_keys, work.right_keys)
         case JoinTable():
-            return {table: _key_types(rows[1], work.right_keys) for table in tables}
+            of_table, waiting = _key_types(rows[1], work.right_keys), _key_types(rows[0], work.left_keys)
+            return dict(zip(tables, (of_table, waiting), strict=False))
         case JoinDeltas():
             of_right = [table.startswith("right") for table in tables]
             return {

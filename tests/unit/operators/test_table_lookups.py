@@ -196,6 +196,17 @@ def test_rows_wait_on_if_the_table_was_loaded_in_some_tasks_only() -> None:
     assert len(out.rows()) == 1
 
 
+@pytest.mark.parametrize("load_first", [False, True])
+def test_rows_that_wait_are_not_lost_if_the_job_no_longer_loads_first(load_first: bool) -> None:
+    before, after = join(JoinType.LEFT, load_first=True), join(JoinType.LEFT, load_first)
+    opened(before)
+    before.on_rows(of_stream([((1, "a", 0), True)])[1], 0)
+    _, out = opened(after)
+    after.restore([stored(before.snapshot())])
+    after.on_settled(1)
+    assert len(out.rows()) == 1
+
+
 def test_the_watermark_is_held_back_with_the_rows_that_wait() -> None:
     operator = join(JoinType.INNER, load_first=True)
     ctx, _ = opened(operator)

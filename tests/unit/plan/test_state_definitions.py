@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from clonos_py import Job, count
+from clonos_py.job.state_mapping import definitions_of
 from clonos_py.model.record import Record
 from clonos_py.model.state_definitions import StateDefinition, differences
+from clonos_py.operators.keyed_rows import ROWS_TABLE
+from clonos_py.plan.physical import plan
 from clonos_py.plan.state_definitions import attribute_types
+from tests.unit.dsl.connectors import Nowhere, bids
 
 
 class Few(enum.Enum):
@@ -143,3 +148,12 @@ def test_every_value_of_a_type_that_is_taken_over_is_read_as_the_new_one(
         except OverflowError:  # an integer that no state can hold
             reject()
         msgspec.msgpack.decode(encoded, type=new)
+
+
+def test_rows_that_wait_for_a_table_have_the_key_of_the_stream() -> None:
+    job = Job("waiting")
+    rows = bids(job)
+    table = rows.select(number="auction").key_by("number").aggregate(n=count()).named("table")
+    rows.join(table, on=("auction", "number"), load_first=True).named("joined").sink(Nowhere())
+    keys = definitions_of(plan(job))["joined"].keys
+    assert {name: list(types) for name, types in keys.items()} == {ROWS_TABLE: ["number"], "waiting": ["auction"]}
