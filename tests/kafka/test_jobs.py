@@ -46,6 +46,10 @@ def table(topic: str, at: dict[str, Any]) -> Job:
 
 @pytest.fixture
 def words(client: Client, topic: str) -> str:
+    return with_words(client, topic)
+
+
+def with_words(client: Client, topic: str) -> str:
     """A topic with words, and one for results."""
     rows = [b'{"word": "w%d", "number": %d}' % (n % 10, n) for n in range(ROWS)]
     write(client, *(Message(topic, row, partition=n % 2) for n, row in enumerate(rows)))

@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from clonos_py import Job
 from clonos_py.connectors import FileSink, FileSource, KafkaSource, SequenceSource, read_results
 from clonos_py.connectors.kafka.client import Client, Message
 from clonos_py.observe.events import TaskFailed
 from tests.kafka.test_client import write
-from tests.kafka.test_jobs import ROWS, run
+from tests.kafka.test_jobs import ROWS, run, with_words
 from tests.kafka.words import Word
 
 ARCHIVED = 600
@@ -45,6 +46,11 @@ def job(topic: str, at: dict[str, Any], folder: Path) -> Job:
     words = made.source(SequenceSource(past, now)).named("words")
     words.map(slowly).sink(FileSink(str(folder / "out"))).named("out")
     return made
+
+
+@pytest.fixture
+def words(client: Client, topic: str) -> str:
+    return with_words(client, topic)
 
 
 def test_the_topic_follows_the_files_at_its_offset(
