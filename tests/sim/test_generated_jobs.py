@@ -21,7 +21,7 @@ from tests.chunks import chunks
 from tests.sim.planted import logs
 from tests.sim.small_first import small_first
 
-SIZE, SIZE_MIXED = 25, 10
+SIZE, SIZE_MIXED = 25, 6
 """Eight in ten of the planted bugs show in the first 25 seeds of their range, and nine in ten in the first 75; each is
 planted with a seed that shows it."""
 
