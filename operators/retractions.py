@@ -25,6 +25,7 @@ from clonos_py.operators.aggregation import accumulator_type, accumulators_of, s
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranked_rows import RankedRows
+from clonos_py.operators.upserts import put_rows
 from clonos_py.operators.weighted_rows import WeightedRows, summed
 from clonos_py.operators.weights import last_of_each
 
@@ -247,9 +248,7 @@ class _RowsOfKeys(_Kept):
     def changed(self, deltas: Deltas) -> Replaced:
         rows = last_of_each(deltas.rows, self._identity)
         stored = self._stored(rows, deltas.key_groups)
-        self._rows.remove(self._rows.find(stored)[1])
-        self._rows.append(stored.take(np.flatnonzero(fixed(rows.column(WEIGHT_COLUMN)) > 0)))
-        self._rows.compact()
+        put_rows(self._rows, stored, fixed(rows.column(WEIGHT_COLUMN)))
         groups, numbers = self._rows.find(deltas.partial, self.keys)
         if not len(numbers):
             return Replaced(self.accumulator, groups, pa.array([], self.accumulator_type(deltas.rows.schema)))

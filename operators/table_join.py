@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.grouping import group
 from clonos_py.columns.views import fixed
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator
@@ -20,7 +19,9 @@ from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
-from clonos_py.operators.pairs import NO_ROW, Pairs, looked_up, matchable
+from clonos_py.operators.pairs import Pairs, looked_up, matchable
+from clonos_py.operators.upserts import put_rows
+from clonos_py.operators.weights import last_of_each
 
 _TABLE = 1
 _WAITING, _LOADED = "waiting", "loaded"
@@ -95,21 +96,15 @@ class TableJoin(Operator):
         self.ctx.hold(bool(self._waiting), enough=False)
 
     def _look_up(self, rows: pa.RecordBatch) -> None:
-        pairs = self._rows.find(rows, by=self._table_keys, named=self._keys)
-        positions, numbers = looked_up(self._how, pairs, rows.num_rows)
-        found = numbers != NO_ROW
-        matches = self._rows.take(numbers[found]) if found.any() else None
-        places = np.where(found, np.cumsum(found) - 1, NO_ROW)
-        for batch in self._pairs.batches((rows, matches), (positions, places)):
+        left, numbers = self._rows.find(rows, by=self._table_keys, named=self._keys)
+        found = self._rows.take(numbers) if self._how.pairs and len(numbers) else None
+        pairs = looked_up(self._how, (left, np.arange(len(left))), rows.num_rows)
+        for batch in self._pairs.batches((rows, found), pairs):
             self.out.emit(batch)
 
     def _change(self, deltas: pa.RecordBatch) -> None:
         """The table changes. Its rows without a key match nothing, and are not kept."""
         deltas = matchable(deltas, self._table_keys, (), lambda name, rows: None)
-        groups = group([deltas.column(name) for name in self._identity], deltas.num_rows)
-        last = deltas.take(groups.last())
-        self._rows.remove(self._rows.find(last)[1])
-        added = last.take(np.flatnonzero(fixed(last.column(WEIGHT_COLUMN)) > 0))
-        if added.num_rows:
-            self._rows.append(with_groups(added.drop_columns([WEIGHT_COLUMN]), self._table_keys, self.ctx.key_groups))
-        self._rows.compact()
+        last = last_of_each(deltas, self._identity)
+        rows = with_groups(last.drop_columns([WEIGHT_COLUMN]), self._table_keys, self.ctx.key_groups)
+        put_rows(self._rows, rows, fixed(last.column(WEIGHT_COLUMN)))

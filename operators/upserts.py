@@ -1,4 +1,4 @@
-"""Merges partial rows into the rows of a table that have the same keys."""
+"""Puts rows in the place of those of a table that have the same keys: as they are, or merged with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.views import Bools, concat
+from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.keyed_rows import KeyedRows
 
@@ -34,3 +34,11 @@ def merged_with(table: KeyedRows, partial: pa.RecordBatch, partials: Partials) -
     whole = concat([before, partial])
     groups = partials.groups(whole)
     return Merged(before, partials.merge(whole, groups).take(groups.ids[before.num_rows :]), existed)
+
+
+def put_rows(table: KeyedRows, rows: pa.RecordBatch, weights: Ints) -> None:
+    """Puts rows, which have distinct keys, in the place of those with their keys. One whose weight is below 0 deletes
+    the other."""
+    table.remove(table.find(rows)[1])
+    table.append(rows.take(np.flatnonzero(weights > 0)))
+    table.compact()
