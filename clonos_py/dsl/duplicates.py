@@ -6,9 +6,9 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import listed, refuse_nested
-from clonos_py.dsl.timing import timed
+from clonos_py.dsl.timing import time_to_live, timed
 from clonos_py.model.errors import GraphError
-from clonos_py.model.times import Duration, micros
+from clonos_py.model.times import Duration
 from clonos_py.plan.logical import DistinctRows
 
 
@@ -22,11 +22,9 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: Duration
         if key not in rows.schema.names:
             raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
         refuse_nested("column", rows.schema.field(key))
-    ttl_us = None if ttl is None else micros(ttl)
-    if ttl_us is None:
+    if ttl is None:
         return rows.followed("distinct", DistinctRows(keys), (rows.schema,), site, (rows.record,), (rows.time,))
-    if ttl_us <= 0:
-        raise GraphError(f"ttl is {ttl!r}: it must be more than 0")
+    ttl_us = time_to_live(ttl)
     taken, time = timed(rows, site)
     work = DistinctRows(keys, ttl_us, time)
     return taken.followed("distinct", work, (rows.schema,), site, (rows.record,), (rows.time,))

@@ -53,7 +53,7 @@ from clonos_py.dsl.sampling import sample_of
 from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.table_joining import joined_tables, joined_with_table
 from clonos_py.dsl.tables import UpdatingRows, updating_rows
-from clonos_py.dsl.timing import window_bounds
+from clonos_py.dsl.timing import time_to_live, window_bounds
 from clonos_py.dsl.unions import united
 from clonos_py.dsl.waiting import WaitingOptions
 from clonos_py.dsl.windows import AssignedBy, Forever
@@ -1001,9 +1001,7 @@ class Table(Helpful, Generic[R]):
         rows, too.
         """
         with located("ttl") as site:
-            if (ttl_us := micros(duration)) <= 0:
-                raise GraphError(f"ttl is {duration!r}: it must be more than 0")
-            self._rows.set_ttl(ttl_us, site)
+            self._rows.set_ttl(time_to_live(duration), site)
         return self
 
     def filter(self, condition: Expr) -> Table[R]:

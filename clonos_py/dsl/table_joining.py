@@ -43,8 +43,8 @@ def joined_with_table(
     stream: OutputPort, table: UpdatingRows, on: Keys, into: Shape | None, how: str, load_first: bool, site: CallSite
 ) -> OutputPort:
     """Adds the join of each row of a stream with the rows that a table has when it comes. ``load_first``: the rows wait
-    until the sources of the table have ended, or have been idle. Raises GraphError for a join
-    that also gives rows of the table alone."""
+    until the sources of the table have ended, or have been idle. Raises GraphError for a join that also gives rows of
+    the table alone."""
     if stream.draft is not table.output.draft:
         raise GraphError("the stream and the table belong to different jobs")
     kind = join_type(how)

@@ -17,6 +17,7 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
 from clonos_py.model.record import schema_of
+from clonos_py.model.times import Duration, micros
 from clonos_py.model.windows import BOUNDS, WINDOW_END
 from clonos_py.plan.logical import EventTimeColumn, Port, ProjectColumns
 
@@ -50,6 +51,13 @@ def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[
         if made and node.inputs == (rows.port,):
             return OutputPort(rows.draft, Port(node.id)), EVENT_TIME_COLUMN
     return rows.extended(computed, site), EVENT_TIME_COLUMN
+
+
+def time_to_live(ttl: Duration) -> int:
+    """In microseconds. Raises GraphError if it is not more than 0."""
+    if (ttl_us := micros(ttl)) <= 0:
+        raise GraphError(f"ttl is {ttl!r}: it must be more than 0")
+    return ttl_us
 
 
 def window_bounds(rows: OutputPort, into: Shape | None) -> Mapping[str, pa.Field[Any]]:
