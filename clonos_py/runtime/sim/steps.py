@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -133,38 +134,49 @@ def own(parts: Sequence[OperatorState], ctx: OperatorContext) -> list[OperatorSt
     return [part for part in parts if part.values["index"] % ctx.parallelism == ctx.task.index]
 
 
-class SortByTime(Step):
+class EngineStep(Step):
+    """A step whose state is that of one of the engine's operators, which emits to the step."""
+
+    def __init__(self, letter: int, engine: Operator) -> None:
+        super().__init__(letter)
+        self._engine = engine
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._engine.open(ctx, self)
+
+    @abstractmethod
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        """Takes the rows that the engine's operator emits."""
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return self._engine.tables(inputs)
+
+    def snapshot(self) -> OperatorState:
+        return self._engine.snapshot()
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._engine.restore(parts)
+
+
+class SortByTime(EngineStep):
     """Keeps rows in the engine's sort by event time, here their id, and answers the watermark that releases them. Late
     rows pass. Its input is partitioned by key."""
 
     def __init__(self, letter: int) -> None:
-        super().__init__(letter)
-        self._sort = Sort(("key",), "id", HISTORY_ROWS, pass_late=True)
-
-    def open(self, ctx: OperatorContext, out: Output) -> None:
-        super().open(ctx, out)
-        self._sort.open(ctx, self)
+        super().__init__(letter, Sort(("key",), "id", HISTORY_ROWS, pass_late=True))
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
         super().on_rows(rows, 0)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        self._sort.on_rows(rows, side)
+        self._engine.on_rows(rows, side)
 
     def on_watermark(self, watermark: int) -> int:
-        return self._sort.on_watermark(watermark)
+        return self._engine.on_watermark(watermark)
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         return [self.ctx.watermark] * rows.num_rows
-
-    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        return self._sort.tables(inputs)
-
-    def snapshot(self) -> OperatorState:
-        return self._sort.snapshot()
-
-    def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._sort.restore(parts)
 
 
 class CountTimers(Step):
@@ -297,34 +309,20 @@ class RankInParts(KeyedParts, Step):
         self.restore_parts(parts, lambda: self._ranks.restore(parts, self.ctx.groups))
 
 
-class RankByReduce(Step):
+class RankByReduce(EngineStep):
     """As ``RankByKey``, by the running count of the engine. Its input is partitioned by key."""
 
     def __init__(self, letter: int) -> None:
-        super().__init__(letter)
-        self._running = RunningAggregate(("key",), (_RANK,), pa.schema([pa.field("rank", pa.int64())]))
+        super().__init__(letter, RunningAggregate(("key",), (_RANK,), pa.schema([pa.field("rank", pa.int64())])))
         self._ranks: list[int] = []
-
-    def open(self, ctx: OperatorContext, out: Output) -> None:
-        super().open(ctx, out)
-        self._running.open(ctx, self)
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
         self._ranks += rows.column(0).to_pylist()  # type: ignore[arg-type]
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         self._ranks = []
-        self._running.on_rows(rows, side)
+        self._engine.on_rows(rows, side)
         return self._ranks
-
-    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        return self._running.tables(inputs)
-
-    def snapshot(self) -> OperatorState:
-        return self._running.snapshot()
-
-    def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._running.restore(parts)
 
 
 class LastOfOtherSide(Step):
