@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from clonos_py.columns.row_watermarks import without_watermarks
-from clonos_py.columns.views import Ints, valid
+from clonos_py.columns.views import Ints
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator, OperatorContext
@@ -17,6 +17,7 @@ from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.lateness import LateRule, late_rows
+from clonos_py.operators.pairs import matchable
 
 LATE_PORT = 1
 
@@ -78,10 +79,7 @@ class WindowOperator(Operator):
 
 
 def with_times(rows: pa.RecordBatch, column: str, ctx: OperatorContext) -> tuple[pa.RecordBatch, Ints]:
-    """The rows that have an event time, and these times. Other rows are dropped and counted as ``null_event_time``.
+    """The rows that have an event time, and these times. Other rows are dropped and counted as ``null_time_rows``.
     Raises UserCodeError for a time out of range."""
-    mask = valid(rows.column(column))
-    if mask is not None:
-        ctx.count("null_event_time", int((~mask).sum()))
-        rows = rows.filter(pa.array(mask))
+    rows = matchable(rows, [], [column], ctx.count)
     return rows, event_times(rows, column)

@@ -123,7 +123,7 @@ def test_a_row_without_an_event_time_is_counted() -> None:
     ctx, out = opened(distinct)
     distinct.on_rows(pa.record_batch({"key": ["a", "a"], "id": [1, 2], "at": pa.array([None, 3], pa.int64())}), 0)
     assert [row["id"] for row in out.rows()] == [2]
-    assert ctx.counted["null_event_time"] == 1
+    assert ctx.counted["null_time_rows"] == 1
 
 
 @pytest.mark.parametrize("ttl", [1, LONGEST_US])

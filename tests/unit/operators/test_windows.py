@@ -206,7 +206,7 @@ def test_rows_without_a_time_are_counted_and_dropped() -> None:
     rows = pa.RecordBatch.from_pylist([{"key": "a", "value": 1, "at": None}, {"key": "a", "value": 1, "at": 1}], INPUT)
     operator.on_rows(rows, 0)
     advance(operator, ctx, MAX_TIME)
-    assert ctx.counted["null_event_time"] == 1
+    assert ctx.counted["null_time_rows"] == 1
     assert [row["rows"] for row in out.rows()] == [1]
 
 
