@@ -34,7 +34,7 @@ from clonos_py.plan.logical import (
     TopTable,
 )
 
-_DELTAS = "read by a verb of tables"
+_DELTAS = "read by another verb"
 
 
 class UpdatingRows(ABC):

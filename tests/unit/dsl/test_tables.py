@@ -284,7 +284,7 @@ class Wrong(Record):
         ),
         (lambda: joined_tables("auction").ttl("1h"), "the rows that the tables it is made of lose"),
         (lambda: bids().aggregate(n=count()).ttl("1h"), "this table has no keys, so no row of it is ever without"),
-        (lambda: _used_before().ttl("1h"), "this table is read by a verb of tables already: set the ttl before that"),
+        (lambda: _used_before().ttl("1h"), "this table is read by another verb already: set the ttl before that"),
         (lambda: bids().select("auction").key_by("auction").aggregate(n=count()).ttl("1h"), "has no event time; say"),
         (lambda: highest().ttl("1h").changes(), "rows of this table may be deleted"),
         (lambda: highest().join(bids(), on="auction"), "Stream: a table is joined with a table"),  # type: ignore[call-overload]
@@ -316,7 +316,7 @@ def test_an_impossible_table_is_refused(write: Callable[[], Any], message: str) 
 def test_a_table_can_be_used_in_only_one_way() -> None:
     table = highest()
     table.aggregate(n=count())
-    with pytest.raises(GraphError, match="this table is read by a verb of tables already; write it twice"):
+    with pytest.raises(GraphError, match="this table is read by another verb already; write it twice"):
         table.at_end()
     table = highest()
     table.at_end()
