@@ -20,6 +20,7 @@ from clonos_py.columns.times import instants
 from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.joins import JoinColumns, JoinType
+from clonos_py.model.processes import ProcessInput
 from clonos_py.model.windows import BOUNDS, WINDOW_END, WINDOW_START, Hopping, Tumbling
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN
 from clonos_py.operators.panes import PANE_COLUMN
@@ -158,22 +159,32 @@ def _by_process(asked: TracedRows) -> OriginRows | None:
     if keys is None or origins is None or asked.node is None or not isinstance(asked.node.work, RunProcess):
         return None
     inputs = asked.node.work.inputs
-    wanted = [keys[row] for row in asked.rows.tolist()]
-    hashes = _hashes(pa.RecordBatch.from_pylist([dict(key) for key in wanted], inputs[0].key))
     called = [origins[row] for row in asked.rows.tolist()]
     ends = [(asked.emitted.taken, 0) if number < 0 else (number, row) for number, row in called]
-    found = _until(asked, hashes, ends, [taken.keys for taken in inputs])
+    keyed = [(dict(keys[row]), end) for row, end in zip(asked.rows.tolist(), ends, strict=True) if keys[row]]
+    hashes = _hashes(pa.RecordBatch.from_pylist([key for key, _ in keyed], inputs[0].key))
+    of_keys = _until(asked, hashes, [end for _, end in keyed], [taken.keys for taken in inputs]) if keyed else {}
+    found = joined([of_keys, _broadcast_until(asked, max(ends), inputs)])
     by = "the rows that the function was called with, and the earlier ones of each key, which its state may be of"
     if all(number < 0 for number, _ in called):
         by = "all rows of the key so far: a timer, or the order of event time, called the function"
+    if any(given.broadcast for given in inputs):
+        by += ", and the rows of the broadcast stream"
     return OriginRows(found, by, False, True, positions_of(called))
+
+
+def _broadcast_until(asked: TracedRows, end: tuple[int, int], inputs: Sequence[ProcessInput]) -> dict[int, Ints]:
+    """The rows of the broadcast input up to a row (number of the batch, row in it)."""
+    rows = {number: taken.rows.num_rows for number, taken in asked.taken if inputs[taken.side].broadcast}
+    counts = {number: count if number < end[0] else end[1] + 1 for number, count in rows.items() if number <= end[0]}
+    return {number: np.arange(count) for number, count in counts.items()}
 
 
 def _until(
     asked: TracedRows, hashes: Any, ends: Sequence[tuple[int, int]], columns: Sequence[Sequence[str]]
 ) -> dict[int, Ints]:
-    """The rows that have one of these hashes in the columns of their side, up to a row (number of the batch, row in it)
-    for each hash."""
+    """The rows that have one of these hashes in the columns of their side, if it has any, up to a row (number of the
+    batch, row in it) for each hash."""
     last: dict[int, tuple[int, int]] = {}
     for value, end in zip(hashes.tolist(), ends, strict=True):
         last[value] = max(end, last.get(value, end))
@@ -181,6 +192,8 @@ def _until(
     batches, rows = (np.array([last[value][n] for value in sorted(last)]) for n in (0, 1))
     found = {}
     for number, taken in asked.taken:
+        if not columns[taken.side]:
+            continue
         own = _hashes(taken.rows.select(list(columns[taken.side])))
         at = np.minimum(np.searchsorted(values, own), len(values) - 1)
         before = (number < batches[at]) | ((number == batches[at]) & (np.arange(len(own)) <= rows[at]))

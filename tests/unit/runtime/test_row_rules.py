@@ -17,9 +17,10 @@ from clonos_py.model.record import DeadLetter, Record
 from clonos_py.model.record_codec import encode
 from clonos_py.model.tables import weighted_schema
 from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.operators.broadcast import BroadcastOperator
 from clonos_py.operators.gathered_batches import MapGatheredBatches
 from clonos_py.operators.limit import Limit
-from clonos_py.operators.process import Process, ProcessOperator, event_timer
+from clonos_py.operators.process import BroadcastProcess, Process, ProcessOperator, broadcast_state, event_timer
 from clonos_py.operators.rows import MapRows
 from clonos_py.operators.stateless import Filter
 from clonos_py.operators.table_changes import TableChanges
@@ -182,6 +183,29 @@ def test_a_process_function_tells_its_row_and_those_of_the_key_before_it() -> No
     advance(operator, ctx, 100)
     timer = origin(history, 2, 0, verb="process", node=node)
     assert (dict(timer.called), plain(timer)) == ({}, {0: [0, 2], 1: [0, 3]})
+
+
+class Flagged(BroadcastProcess[Number, Number, Number]):
+    seen: dict[int, int] = broadcast_state()
+
+    def on_row(self, row: Number, ctx: Context) -> Number:
+        return row
+
+    def on_broadcast(self, row: Number, ctx: Context) -> Number:
+        self.seen[row.id] = row.key
+        return row
+
+
+def test_a_row_may_have_come_from_all_rows_of_a_broadcast_stream_before_it() -> None:
+    key = pa.schema([("key", pa.int64())])
+    inputs = (ProcessInput(key, Number), ProcessInput(pa.schema([]), Number, broadcast=True))
+    operator, history, _, _ = watched(partial(BroadcastOperator, Flagged, inputs, (Number,), False))
+    for side, rows in enumerate((numbers(1, 2, keys=(7, 8)), numbers(5, 6), numbers(3, 4, keys=(8, 7)))):
+        operator.on_rows(rows, side % 2)
+    operator.on_rows(numbers(9), 1)
+    node = Node(0, "process", RunProcess(Flagged(), inputs, (Number,), False), (), (Number.schema(),))
+    found = [plain(origin(history, batch, row, verb="process", node=node)) for batch, row in ((0, 1), (1, 0), (2, 1))]
+    assert found == [{0: [1]}, {1: [0]}, {0: [0], 1: [0, 1], 2: [1]}]
 
 
 def test_a_batch_knows_what_had_emitted_it_even_if_it_is_passed_on_unchanged() -> None:
