@@ -43,6 +43,10 @@ class EventTimeProgress:
             return self.reached
         return np.maximum(self.ahead, self.reached)[groups_of(hash_rows(rows, keys), key_groups)]
 
+    def reached_by_each(self, rows: pa.RecordBatch, keys: Sequence[str], key_groups: int) -> Ints:
+        """By row: the time that has been reached."""
+        return np.broadcast_to(self.reached_by(rows, keys, key_groups), rows.num_rows)
+
     def values(self, groups: range) -> dict[str, Any]:
         """The state for the snapshot of an instance that owns ``groups``."""
         ahead = [] if self.ahead is None else self.ahead.tolist()

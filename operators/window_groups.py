@@ -65,7 +65,7 @@ class MapWindows(MapBatches):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, times = with_times(rows, self._time, self.ctx)
         found = self._windows(rows, times)
-        reached = np.broadcast_to(self._progress.reached_by(rows, self._keys, self.ctx.key_groups), rows.num_rows)
+        reached = self._progress.reached_by_each(rows, self._keys, self.ctx.key_groups)
         is_open = found.ends > reached[found.rows]
         late = np.ones(rows.num_rows, bool)
         late[found.rows] = False

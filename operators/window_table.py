@@ -116,7 +116,7 @@ class WindowTable(Operator):
         if outside is not None:
             rows, panes = rows.filter(pa.array(~outside)), panes[~outside]
         late = panes < self._clock.late_before_each(
-            np.broadcast_to(self._progress.reached_by(rows, self._keys, self.ctx.key_groups), panes.shape)
+            self._progress.reached_by_each(rows, self._keys, self.ctx.key_groups)
         )
         if self._progress.reached == MAX_TIME:
             late[:] = True
@@ -137,10 +137,8 @@ class WindowTable(Operator):
 
     def _are_open(self, rows: pa.RecordBatch, found: InWindows) -> Bools:
         """Whether each window of a row may still change."""
-        reached = np.broadcast_to(self._progress.reached_by(rows, self._keys, self.ctx.key_groups), rows.num_rows)[
-            found.rows
-        ]
-        is_open: Bools = found.ends + self._lateness > reached
+        reached = self._progress.reached_by_each(rows, self._keys, self.ctx.key_groups)
+        is_open: Bools = found.ends + self._lateness > reached[found.rows]
         return is_open
 
     def _upsert(self, partial: pa.RecordBatch) -> Merged:
