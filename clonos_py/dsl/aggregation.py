@@ -44,8 +44,7 @@ def aggregation(
     """Checks aggregates against the input. Fills ``into`` by name from keys, ``extra`` columns and aggregates."""
     if not aggregates:
         raise GraphError("it needs at least one aggregate, such as n=count()")
-    for key in keys:
-        refuse_nested("key", schema.field(key))
+    refuse_nested("key", keys, schema)
     target = None if into is None else schema_of(into)
     check_names(aggregates, "the result")
     fields: dict[str, pa.Field[Any]] = {key: schema.field(key) for key in keys}

@@ -11,7 +11,7 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.loops import loop_before
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import is_event_time
-from clonos_py.dsl.shapes import listed
+from clonos_py.dsl.shapes import check_columns
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import Duration, micros
 from clonos_py.plan.logical import (
@@ -29,8 +29,7 @@ def with_assigned_time(
     rows: OutputPort, column: str, delay: Duration, idle: Duration | None, site: CallSite
 ) -> OutputPort:
     """Adds the assignment. Raises GraphError naming the operator that prevents it."""
-    if column not in rows.schema.names:
-        raise GraphError(f"no column {column!r}; there are {listed(rows.schema.names)}")
+    check_columns([column], rows.schema)
     if not is_event_time(found := rows.schema.field(column).type):
         raise GraphError(
             f"column {column!r} is {found}; make it a datetime first, such as "

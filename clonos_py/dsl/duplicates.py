@@ -5,9 +5,8 @@ from __future__ import annotations
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.outputs import OutputPort
-from clonos_py.dsl.shapes import listed, refuse_nested
+from clonos_py.dsl.shapes import check_columns, refuse_nested
 from clonos_py.dsl.timing import time_to_live, timed
-from clonos_py.model.errors import GraphError
 from clonos_py.model.times import Duration
 from clonos_py.plan.logical import DistinctRows
 
@@ -16,12 +15,8 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: Duration
     """Adds the deduplication by these columns, or by all columns."""
     refuse_changes(rows, instead="leave duplicates out before what makes the table")
     keys = columns or tuple(rows.schema.names)
-    for key in keys:
-        if not isinstance(key, str):
-            raise GraphError(f"{key} is not a column name; compute it first: .with_columns(name=...).distinct('name')")
-        if key not in rows.schema.names:
-            raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
-        refuse_nested("column", rows.schema.field(key))
+    check_columns(keys, rows.schema)
+    refuse_nested("column", keys, rows.schema)
     if ttl is None:
         return rows.followed("distinct", DistinctRows(keys), (rows.schema,), site, (rows.record,), (rows.time,))
     ttl_us = time_to_live(ttl)

@@ -28,8 +28,7 @@ def sorted_by_time(rows: OutputPort, keys: tuple[str, ...], late: Late, site: Ca
     refuse_changes(rows, instead="sort the rows that the table is made of")
     if late not in ("drop", "pass"):
         raise GraphError(f"late is {late!r}: it must be 'drop' or 'pass'")
-    for key in keys:
-        refuse_nested("key", rows.schema.field(key))
+    refuse_nested("key", keys, rows.schema)
     taken, time = timed(rows, site)
     work = SortRows(keys, time, late == "pass")
     return taken.followed("sort", work, (rows.schema,), site, (rows.record,), (rows.time,))

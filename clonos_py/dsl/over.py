@@ -32,8 +32,7 @@ def aggregated_over(
 ) -> OutputPort:
     """Adds an aggregate over the last rows of each row. The rows keep their event time."""
     schema, time = rows.schema, rows.time
-    for key in keys:
-        refuse_nested("key", schema.field(key))
+    refuse_nested("key", keys, schema)
     for name in aggregates:
         if name in schema.names:
             raise GraphError(f"{name!r} is a column of the rows already; give the aggregate another name")

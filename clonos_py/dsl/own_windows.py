@@ -59,8 +59,7 @@ def mapped_windows(
 ) -> OutputPort:
     """Adds a function of whole windows."""
     _refuse_bounds(rows)
-    for key in keys:
-        refuse_nested("key", rows.schema.field(key))
+    refuse_nested("key", keys, rows.schema)
     signature = signature_of(function, site.names)
     shape = returned(signature, returns, many=False)
     seen = [field for field in rows.schema if not is_hidden(field.name)]

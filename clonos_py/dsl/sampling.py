@@ -5,7 +5,7 @@ from __future__ import annotations
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.outputs import OutputPort
-from clonos_py.dsl.shapes import listed
+from clonos_py.dsl.shapes import check_columns
 from clonos_py.expressions.tree import Column, KernelCall
 from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import FilterRows
@@ -21,11 +21,7 @@ def sample_of(rows: OutputPort, fraction: float, columns: tuple[str, ...], seed:
         raise GraphError(f"fraction is {fraction!r}: it must be a number from 0 to 1, such as 0.01 for one row in 100")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed not in _SEEDS:
         raise GraphError(f"seed is {seed!r}: it must be a whole number of at most 64 bits")
-    for column in columns:
-        if not isinstance(column, str):
-            raise GraphError(f"{column} is not a column name; compute it first: .with_columns(name=...)")
-        if column not in rows.schema.names:
-            raise GraphError(f"no column {column!r}; there are {listed(rows.schema.names)}")
+    check_columns(columns, rows.schema)
     read = tuple(map(Column, columns or rows.schema.names))
     chosen = KernelCall("sampled", read, (float(fraction), seed))
     chosen.bind(rows.schema)

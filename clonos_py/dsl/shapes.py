@@ -43,10 +43,20 @@ def readable(column: pa.DataType, field: pa.DataType) -> bool:
     return assignable(column, field) or any(kind(column) and kind(field) for kind in kinds)
 
 
-def refuse_nested(what: str, field: pa.Field[Any]) -> None:
-    """Raises GraphError for a column whose values cannot be compared. ``what``: its role, such as key."""
-    if pa.types.is_nested(field.type):
-        raise GraphError(f"{what} {field.name!r} is a list or struct, which cannot be compared; name other columns")
+def check_columns(names: Iterable[object], schema: pa.Schema) -> None:
+    """Raises GraphError for what names no column."""
+    for name in names:
+        if not isinstance(name, str):
+            raise GraphError(f"{name} is not a column name; compute it first: .with_columns(name=...)")
+        if name not in schema.names:
+            raise GraphError(f"no column {name!r}; there are {listed(schema.names)}")
+
+
+def refuse_nested(what: str, names: Iterable[str], schema: pa.Schema) -> None:
+    """Raises GraphError for a column whose values cannot be compared. ``what``: the role of these, such as key."""
+    for name in names:
+        if pa.types.is_nested(schema.field(name).type):
+            raise GraphError(f"{what} {name!r} is a list or struct, which cannot be compared; name other columns")
 
 
 def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
