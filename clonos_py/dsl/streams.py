@@ -1086,8 +1086,8 @@ class Table(Helpful, Generic[R]):
         with located("sink") as site:
             if not getattr(definition, "upserts", False):
                 raise GraphError(
-                    f"{type(definition).__name__} only appends, and a result without a window changes; say which rows "
-                    "you want: .changes() or .at_end()"
+                    f"{type(definition).__name__} only appends, and the rows of a table change; say which rows you "
+                    "want: .changes() or .at_end()"
                 )
             if self._rows.shrinks and not getattr(definition, "deletes", False):
                 raise GraphError(
