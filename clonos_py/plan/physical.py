@@ -22,6 +22,7 @@ from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
 from clonos_py.plan.held_event_time import held_event_time
 from clonos_py.plan.lasting_state import lasting_state
+from clonos_py.plan.loaded_tables import loaded_tables
 from clonos_py.plan.logical import (
     AssignEventTimes,
     FilterRows,
@@ -107,6 +108,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
             *_chain_notes(vertices),
             _shuffle_note(edges),
             *lasting_state(graph),
+            *loaded_tables(graph),
             *recovery_notes(graph, chosen),
             *_regeneration_notes(chains, names, chosen),
         ),
