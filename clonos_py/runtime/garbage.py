@@ -9,6 +9,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass
+class _Process:
+    starts: bool = True
+    """Whether it has not run a job yet."""
+
+
+_PROCESS = _Process()
 
 
 def keep() -> None:
@@ -17,10 +27,12 @@ def keep() -> None:
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def kept(last: bool = False) -> Iterator[None]:
     """Objects that are made in this block stay: the garbage collector neither runs meanwhile nor looks at them later.
 
-    Where it is off already, as in a block within a block, it stays off."""
+    ``last``: the process has then started. In a block after that one the collector does not run either, but it looks at
+    these objects later: a process may run one job after the other, and is not to keep what it had made for each. Where
+    the collector is off already, as in a block within a block, it stays off."""
     if not gc.isenabled():
         yield
         return
@@ -28,5 +40,7 @@ def kept() -> Iterator[None]:
     try:
         yield
     finally:
-        keep()
+        if _PROCESS.starts:
+            keep()
+            _PROCESS.starts = not last
         gc.enable()

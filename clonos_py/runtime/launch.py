@@ -37,7 +37,7 @@ def run_job(
     """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
     anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
     settings = on_its_cluster(settings)
-    with kept():
+    with kept(last=True):
         physical = planned(job, settings)
         match settings.runtime:
             case Runtime.RAY:

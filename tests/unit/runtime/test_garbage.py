@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clonos_py.runtime import garbage
 from clonos_py.runtime.garbage import kept
 
 
@@ -20,11 +21,14 @@ def _cycles() -> int:
 
 
 @pytest.fixture(autouse=True)
-def nothing_frozen() -> Iterator[None]:
-    yield
+def nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test is a process that starts."""
+    monkeypatch.setattr(garbage, "_PROCESS", type(garbage._PROCESS)())
     gc.unfreeze()
-    gc.collect()
+    yield
     assert gc.isenabled()
+    gc.collect()
+    gc.freeze()
 
 
 def test_collector_rests_in_the_block_and_goes_on_after_it() -> None:
@@ -51,3 +55,24 @@ def test_objects_of_the_block_are_skipped_and_later_garbage_is_found() -> None:
     gc.collect()
     assert _cycles() == 0
     assert held.itself is held
+
+
+def test_what_is_made_for_a_job_after_the_first_is_garbage_later() -> None:
+    with kept(last=True):
+        pass
+    held = _Cycle()
+    with kept(last=True):
+        made = _Cycle()
+    assert _cycles() == 2
+    del held, made
+    gc.collect()
+    assert _cycles() == 0
+
+
+def test_all_blocks_before_the_last_one_of_the_start_are_kept() -> None:
+    with kept():
+        first = _Cycle()
+    with kept(last=True):
+        second = _Cycle()
+    assert _cycles() == 0
+    assert (first.itself, second.itself) == (first, second)
