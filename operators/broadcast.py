@@ -16,6 +16,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState, united
 from clonos_py.operators.process import ProcessOperator
 from clonos_py.operators.process_inputs import GivenRows
+from clonos_py.operators.process_keys import UNKEYED
 from clonos_py.operators.process_state import Broadcasting, Cell
 
 _KEYED = 0
@@ -38,11 +39,8 @@ class BroadcastOperator(ProcessOperator):
     def shared(self) -> Cell:
         return self._shared
 
-    def _key(self) -> Any:
-        return None if self.cell is self._shared else super()._key()
-
     def _begin(self) -> None:
-        self._shared = Cell(b"", -1)
+        self._shared = Cell(UNKEYED, -1)
         super()._begin()
 
     def _feed(self, side: int, given: GivenRows) -> None:

@@ -21,6 +21,10 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
 """Python types that encoded keys do not record."""
 
 
+UNKEYED = b""
+"""The encoded key of a row without one: that of a broadcast stream."""
+
+
 class ProcessKeys:
     """Decodes keys with the columns ``key`` that ``key_states.encoded_keys`` has encoded."""
 
@@ -32,13 +36,15 @@ class ProcessKeys:
         )
 
     def value(self, encoded: bytes) -> Any:
-        """The key: the value of its column, or a tuple if it has several columns."""
+        """The key: the value of its column, or a tuple if it has several columns; None for UNKEYED."""
+        if encoded == UNKEYED:
+            return None
         values = self._decoder.decode(encoded)
         return values[0] if len(values) == 1 else values
 
     def by_name(self, encoded: bytes) -> dict[str, Any]:
-        """The key's values by column."""
-        return dict(zip(self._names, self._decoder.decode(encoded), strict=True))
+        """The key's values by column; none for UNKEYED."""
+        return {} if encoded == UNKEYED else dict(zip(self._names, self._decoder.decode(encoded), strict=True))
 
 
 def _python_type(kind: Any) -> Any:

@@ -374,11 +374,13 @@ class _OfProcess(_Debugged, ProcessOperator):
 
     @property
     def _by_name(self) -> dict[str, Any]:
-        return self._keys.by_name(self.cell.key) if self.cell.group >= 0 else {}
+        return self._keys.by_name(self.cell.key)
 
     def _moment(self, row: Any, timer: str | None) -> Moment:
-        values = self.cell.values
-        state = {name: values.get(name, declared.default) for name, declared in self._type.declared_states.items()}
+        state = {
+            name: (self.cell if declared.by_key else self.shared).values.get(name, declared.default)
+            for name, declared in self._type.declared_states.items()
+        }
         return self.moment(row, self._by_name, state, timer)
 
 
