@@ -5,7 +5,7 @@ Each broken promise raises a ``Violation``:
 - data that a completed checkpoint covers is dropped: determinants, checksums and notes of snapshots; frames as soon as
   the receiver has acknowledged it;
 - the coordinator's records of checkpoints, pings and connections do not grow;
-- a task's watermark is never beyond the rows of the sources before it, and never at the end before those sources are;
+- a task's watermark is never beyond the rows of the sources that it follows, and never at the end before those are;
 - once all sources before a task are silent and idle, its watermark is the highest event time of their rows;
 - rows wait for the linger time at most before they are cut into a frame, and timers fire in time, even if the time of
   day is set.
@@ -14,6 +14,7 @@ Each broken promise raises a ``Violation``:
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.machine import JobMachine
@@ -65,10 +66,12 @@ class Bounds:
         self._plan, self._ledger, self._window = plan, ledger, window
         self._partitions, self._last_ids = partitions, last_ids
         self._coordinated = plan.protocol.coordinated
+        edges = [edge for edge in plan.edges if not edge.untimed]
+        timed = replace(plan, edges=tuple(replace(edge, id=id_) for id_, edge in enumerate(edges)))
         self._before = {
-            task: [p for source, own in partitions.items() if source == task or task in plan.hops[source] for p in own]
-            for task in plan.tasks
+            task: [p for origin in timed.origins[task] for p in partitions.get(origin, ())] for task in plan.tasks
         }
+        """By task: the partitions whose rows count for its watermark."""
         self._opened_at: dict[tuple[int, int], int] = {}
         """By process and input: the number of the first frame of its connection, or of the next frame to take."""
         self._watermarks: dict[int, int] = {}
@@ -85,7 +88,7 @@ class Bounds:
         self._on_the_way = {
             task: way
             for task in plan.tasks
-            if (way := [t for t in plan.tasks if t == task or task in plan.hops[t]])
+            if (way := plan.origins[task])
             and all(plan.loop_of(t) is None and (t not in partitions or t.vertex in fall_idle) for t in way)
         }
         """By task, if all sources before it may fall idle: the tasks on the way from them, and itself."""

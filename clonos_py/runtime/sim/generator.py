@@ -14,7 +14,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.cyclic import with_loop
 from clonos_py.runtime.sim.origin import Volume
-from clonos_py.runtime.sim.steps import RANKING, StepKind
+from clonos_py.runtime.sim.steps import LOOKING_UP, RANKING, StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL, PROTOCOLS
 
@@ -92,10 +92,13 @@ _SILENT = 0.1
 """The share of runs in which all sources give nothing for a while before they end, with windows behind them."""
 _SILENT_US, _SILENT_IDLE_US = 600_000, 3_000
 _DRAWN_ELSEWHERE = (
-    *RANKING, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT, StepKind.GATHER, StepKind.OVER
+    *RANKING, *LOOKING_UP, StepKind.TTL, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT,
+    StepKind.GATHER, StepKind.OVER,
 )  # fmt: skip
 """Steps that only some vertices can have, or that take the place of others."""
 _ALIGNED = 0.15
+_EXPIRING = 0.4
+"""The share of running aggregates whose keys expire."""
 _UNEVEN_ENDS = 0.25
 """The share of jobs with several sources in which one of them ends long after the others."""
 _SLOW_STORAGE = 0.04
@@ -240,6 +243,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     conditions = replace(conditions, rescales=rescales)
     topology, faults = _with_silence(random.Random(f"silence of {seed}"), range_, topology, faults)
     topology = _with_verbs(random.Random(f"verbs of {seed}"), topology, keeps_rows=not range_.cycles)
+    if not range_.cycles:
+        topology = _with_tables(random.Random(f"tables of {seed}"), topology)
     topology = _with_alignment(random.Random(f"ahead of {seed}"), topology)
     return Scenario(seed, topology, conditions, faults)
 
@@ -525,6 +530,22 @@ def _with_verbs(random_: random.Random, topology: Topology, keeps_rows: bool) ->
             for place, kind in enumerate(node.steps)
         ]
         return replace(node, steps=tuple(steps))
+
+    return replace(topology, nodes=tuple(map(drawn, topology.nodes)))
+
+
+def _with_tables(random_: random.Random, topology: Topology) -> Topology:
+    """Half of the steps that answer what came from the other input look it up in a table that this input makes. Some
+    counts by key are those of a table whose keys expire."""
+
+    def drawn(node: SimulatedVertex) -> SimulatedVertex:
+        first, looking_up = node.steps[0] if node.feeds else None, random_.choice([None, None, *LOOKING_UP])
+        if first is StepKind.OTHER and looking_up:
+            feeds = tuple(replace(feed, partitioning=Partitioning.HASH) for feed in node.feeds)
+            return replace(node, feeds=feeds, steps=(looking_up, *node.steps[1:]))
+        if first is StepKind.REDUCE and random_.random() < _EXPIRING:
+            return replace(node, steps=(StepKind.TTL, *node.steps[1:]))
+        return node
 
     return replace(topology, nodes=tuple(map(drawn, topology.nodes)))
 

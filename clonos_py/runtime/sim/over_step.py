@@ -10,7 +10,8 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.windows import LastSpan
 from clonos_py.operators.over import Over
-from clonos_py.runtime.sim.histories import HISTORY_ROWS, STEP
+from clonos_py.runtime.sim.histories import HISTORY_ROWS
+from clonos_py.runtime.sim.step import answered
 
 _IDS = 1_000
 """All earlier ones of its source, so that one that is lost is missed in each later row."""
@@ -41,10 +42,5 @@ class _WithAnswers:
         self._out, self._letter = out, letter
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        histories: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
         totals: Ints = fixed(rows.column(_TOTAL.name))
-        longer = [
-            history + STEP.pack(self._letter, total) for history, total in zip(histories, totals.tolist(), strict=True)
-        ]
-        columns = [rows.column(0), rows.column(1), pa.array(longer, pa.binary())]
-        self._out.emit(pa.record_batch(columns, schema=HISTORY_ROWS), port)
+        self._out.emit(answered(rows, self._letter, totals.tolist()), port)

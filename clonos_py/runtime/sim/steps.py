@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import ServiceError, UserCodeError
-from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.model.operators import Operator, OperatorContext
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.operators.footprints import KeyedParts
 from clonos_py.operators.keyed_chunks import with_groups
@@ -24,31 +24,11 @@ from clonos_py.runtime.sim.gathered_step import gather
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
 from clonos_py.runtime.sim.over_step import SumLastIds
+from clonos_py.runtime.sim.step import EngineStep, Step, answered
+from clonos_py.runtime.sim.table_steps import CountUntilExpiry, LookUpLastId
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
 _RANK = Aggregate("count", None, "rank", pa.int64())
-
-
-class Step(Operator):
-    """Adds the numbers that ``answers`` returns, one per row, to the histories. In subclasses they are
-    nondeterministic."""
-
-    def __init__(self, letter: int) -> None:
-        self._letter = letter
-
-    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        letter, pack = self._letter, STEP.pack
-        histories: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
-        longer = [
-            history + pack(letter, answer) for history, answer in zip(histories, self.answers(rows, side), strict=True)
-        ]
-        self.out.emit(
-            pa.record_batch([rows.column(0), rows.column(1), pa.array(longer, pa.binary())], schema=HISTORY_ROWS)
-        )
-
-    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
-        """One number per row; here always 0."""
-        return [0] * rows.num_rows
 
 
 class AskRandom(Step):
@@ -132,31 +112,6 @@ def own(parts: Sequence[OperatorState], ctx: OperatorContext) -> list[OperatorSt
     """The parts of the state that an instance goes on with: its own one, and at another parallelism every n-th of those
     of all former instances. Each part has the ``index`` of its instance."""
     return [part for part in parts if part.values["index"] % ctx.parallelism == ctx.task.index]
-
-
-class EngineStep(Step):
-    """A step whose state is that of one of the engine's operators, which emits to the step."""
-
-    def __init__(self, letter: int, engine: Operator) -> None:
-        super().__init__(letter)
-        self._engine = engine
-
-    def open(self, ctx: OperatorContext, out: Output) -> None:
-        super().open(ctx, out)
-        self._engine.open(ctx, self)
-
-    @abstractmethod
-    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        """Takes the rows that the engine's operator emits."""
-
-    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
-        return self._engine.tables(inputs)
-
-    def snapshot(self) -> OperatorState:
-        return self._engine.snapshot()
-
-    def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._engine.restore(parts)
 
 
 class SortByTime(EngineStep):
@@ -353,9 +308,7 @@ class RouteBack(Step):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         histories: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
         back = [self._goes_back(history) for history in histories]
-        longer = [history + STEP.pack(self._letter, again) for history, again in zip(histories, back, strict=True)]
-        columns = [rows.column(0), rows.column(1), pa.array(longer, pa.binary())]
-        taken = pa.record_batch(columns, schema=HISTORY_ROWS)
+        taken = answered(rows, self._letter, back)
         for port in (0, 1):
             self.out.emit(taken.filter(pa.array([again == port for again in back], pa.bool_())), port)
 
@@ -383,14 +336,19 @@ class StepKind(Enum):
     RANK = "rank"
     PARTS = "rank in parts"
     REDUCE = "rank by reduce"
+    TTL = "count until expiry"
     OTHER = "other"
+    TABLE = "look up in a table"
+    LOADED = "look up in a loaded table"
     ROUTE = "route back"
 
 
-KEEPING = (StepKind.ASYNC, StepKind.GATHER, StepKind.WINDOWS, StepKind.SORT)
+KEEPING = (StepKind.ASYNC, StepKind.GATHER, StepKind.WINDOWS, StepKind.SORT, StepKind.LOADED)
 """Those that keep rows."""
 RANKING = (StepKind.RANK, StepKind.PARTS, StepKind.REDUCE)
 """Those that count the rows of each key."""
+LOOKING_UP = (StepKind.TABLE, StepKind.LOADED)
+"""Those whose second input is a table."""
 STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.PLAIN: Step,
     StepKind.RANDOM: AskRandom,
@@ -408,7 +366,10 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.RANK: RankByKey,
     StepKind.PARTS: RankInParts,
     StepKind.REDUCE: RankByReduce,
+    StepKind.TTL: CountUntilExpiry,
     StepKind.OTHER: LastOfOtherSide,
+    StepKind.TABLE: partial(LookUpLastId, load_first=False),
+    StepKind.LOADED: partial(LookUpLastId, load_first=True),
     StepKind.ROUTE: RouteBack,
 }
 """By kind: the factory of its operators, which takes a letter."""

@@ -23,7 +23,8 @@ from clonos_py.runtime.sim.histories import (
     Path,
 )
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
-from clonos_py.runtime.sim.steps import KEEPING, RANKING, STEPS, StepKind
+from clonos_py.runtime.sim.steps import KEEPING, LOOKING_UP, RANKING, STEPS, StepKind
+from clonos_py.runtime.sim.table_steps import TABLE_SIDE
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL
 
 _TASKS_MAX = 4
@@ -199,11 +200,12 @@ class Topology:
     def _edges(self) -> Iterator[Edge]:
         inputs = [(n, side, feed) for n, node in enumerate(self.nodes) for side, feed in enumerate(node.inputs)]
         for count, (number, side, feed) in enumerate(inputs):
-            feedback = feed is self.nodes[number].feedback
+            node = self.nodes[number]
+            feedback, untimed = feed is node.feedback, side == TABLE_SIDE and node.steps[0] in LOOKING_UP
             yield Edge(
                 count, self.name(feed.source), len(self.nodes[feed.source].steps) - 1, BACK if feedback else 0,
                 self.name(number), 0, side, feed.partitioning, ("key",), HISTORY_ROWS, feed.frame_rows, feed.merge_rows,
-                self.adaptive, feedback,
+                self.adaptive, feedback, untimed,
             )  # fmt: skip
 
     @property
@@ -276,7 +278,7 @@ def _moves_rows_of_keys(steps: Sequence[StepKind]) -> bool:
     """Whether a step with state by key follows one whose rows may change their instance with the parallelism. The
     planner shuffles rows between the two."""
     keeping = [place for place, kind in enumerate(steps) if kind in KEEPING]
-    by_key = (*RANKING, StepKind.OVER)
+    by_key = (*RANKING, StepKind.OVER, StepKind.TTL)
     return bool(keeping) and any(kind in by_key for kind in steps[keeping[0] :])
 
 

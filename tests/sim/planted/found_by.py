@@ -26,6 +26,7 @@ from tests.sim.planted import (
     recovery_line,
     rescaling,
     rollback,
+    tables,
     unaligned,
     uncoordinated,
 )
@@ -49,6 +50,7 @@ BUGS: dict[str, Bug] = {
     **records.BUGS,
     **loops.BUGS,
     **bounds.BUGS,
+    **tables.BUGS,
 }
 ACTIONS_MAX = 12_000
 """Twice as many as most of these jobs take without a bug; some bugs let it never end."""
@@ -90,7 +92,7 @@ FOUND_BY = {
     "aborts_are_not_logged": 616,
     "triggers_are_not_logged": 14,
     "source_reads_are_not_logged": 73,
-    "frames_taken_together_are_logged_one_by_one": 139,
+    "frames_taken_together_are_logged_one_by_one": 132,
     "reads_taken_together_are_logged_one_by_one": 182,
     "a_timer_is_logged_behind_the_event_that_came_next": 1,
     "senders_keep_no_frames_for_a_rebuild": 266,
@@ -122,7 +124,7 @@ FOUND_BY = {
     "frames_leave_without_the_landmark_at_which_they_are_cut": 133,
     "the_codec_keeps_its_state_where_replays_may_begin": 46,
     "timers_are_coded_against_those_of_the_epoch_before": 100,
-    "large_answers_are_kept_under_an_epoch_that_is_too_low": 143,
+    "large_answers_are_kept_under_an_epoch_that_is_too_low": 187,
     "rows_are_read_again_though_they_are_logged": 79,
     "a_source_goes_on_where_it_was_before_reads_that_came_from_the_log": 182,
     "replay_starts_before_survivors_have_answered": 266,
@@ -247,6 +249,10 @@ FOUND_BY = {
     "keys_that_have_closed_are_not_marked": 80,
     "a_point_is_sent_before_what_it_has_published_is_visible": 218,
     "a_causal_sink_gets_the_rows_since_the_barrier_again": 73,
+    "rows_that_wait_for_a_table_are_not_stored": 341,
+    "inputs_that_have_settled_are_not_restored": 183,
+    "a_table_is_empty_after_a_restart": 189,
+    "the_watermark_waits_for_a_table": 74,
 }
 """The others are found by seed 0."""
 
