@@ -71,7 +71,7 @@ class Restoring:
 
     def is_awaited(self, restore: Restore) -> bool:
         """Whether this state is (still) requested from storage."""
-        return self.is_requested(restore) and self.fed is None
+        return self.is_requested(restore) and self.fed is None and self._loaded != restore.checkpoint
 
     def _request(self, restore: Restore, ahead: bool) -> list[io.Instruction]:
         """Requests state, unless the same state is already being loaded: loading it twice would undo later changes.
@@ -83,8 +83,12 @@ class Restoring:
     # ---- a standby
 
     def prepare(self, restore: Restore) -> list[io.Instruction]:
-        """A standby that is fed loads nothing: it has the state of the checkpoint, or will have it soon."""
+        """A standby that is fed loads nothing: it has the state of the checkpoint, or will have it soon. Nor does one
+        that has this state, and was to load another one meanwhile."""
         self._closed = restore.closed
+        if self._following.point is None and self._loaded == restore.checkpoint and not self.is_requested(restore):
+            self.requested = restore
+            return [io.SendToCoordinator(Prepared(self._process, restore.checkpoint))]
         if self._following.point is None:
             return self._request(restore, ahead=True)
         self._prepared_by_feed = restore.checkpoint

@@ -145,6 +145,7 @@ FOUND_BY = {
     "a_replacement_starts_from_the_newest_snapshot": 14,
     "a_standby_starts_from_what_it_happens_to_have": 31,
     "a_state_that_storage_did_not_give_is_not_requested_again": 806,
+    "a_state_is_loaded_again_that_the_task_has": 10_003_922,
     "sources_begin_at_the_beginning_again": 21,
     "state_of_operators_is_not_restored": 31,
     "the_turn_of_a_rebalance_is_not_restored": 14,

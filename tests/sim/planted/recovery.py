@@ -305,6 +305,19 @@ def a_state_that_storage_did_not_give_is_not_requested_again(patch: pytest.Monke
     patch.setattr(Restoring, "not_loaded", lambda self, event: [])
 
 
+@BUGS.planted(anywhere=True, endless=True)
+def a_state_is_loaded_again_that_the_task_has(patch: pytest.MonkeyPatch) -> None:
+    """It arrives after the promotion and restarts the inputs, whose connections are open."""
+    prepare = Restoring.prepare
+
+    def load(self: Restoring, restore: Restore) -> list[io.Instruction]:
+        found = prepare(self, restore)
+        return [io.Load(restore, ahead=True)] if found and self.ready else found
+
+    patch.setattr(Restoring, "prepare", load)
+    patch.setattr(Restoring, "is_awaited", lambda self, restore: self.is_requested(restore) and self.fed is None)
+
+
 @BUGS.planted()
 def sources_begin_at_the_beginning_again(patch: pytest.MonkeyPatch) -> None:
     restore = Reader.restore

@@ -107,6 +107,18 @@ def test_state_that_is_no_longer_requested_is_dropped() -> None:
     assert to_coordinator(link.handle(io.Loaded(Restore(4), {}))) == [control.Prepared(5, 4)]
 
 
+def test_a_standby_does_not_load_a_state_again_that_it_has() -> None:
+    """The job goes back to it while a later one is loaded, and is not to start the promoted task twice."""
+    link = standby()
+    link.handle(control.Prepare(Restore(3)))
+    link.handle(io.Loaded(Restore(3), {}))
+    link.handle(control.Prepare(Restore(4)))
+    instructions = link.handle(control.Prepare(Restore(3)))
+    assert (of(instructions, io.Load), to_coordinator(instructions)) == ([], [control.Prepared(5, 3)])
+    assert len(of(link.handle(promote(restore=Restore(3))), io.Connect)) == 1
+    assert link.handle(io.Loaded(Restore(4), {})) == []
+
+
 def test_a_standby_survives_the_deletion_of_the_checkpoint_it_loads() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(1)))
