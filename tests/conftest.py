@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -54,6 +55,8 @@ class Failures:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's job in the background: commands would, too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if isinstance(reporter, pytest.TerminalReporter):
         config.pluginmanager.register(Failures(reporter))
