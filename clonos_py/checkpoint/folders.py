@@ -8,8 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from clonos_py.checkpoint.folder import Folder, LocalFolder
 from clonos_py.model.errors import CheckpointError, SettingError
-
-_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl"})
+from clonos_py.object_store.uris import names_objects
 
 
 def open_folder(uri: str, *below: str) -> Folder:
@@ -17,10 +16,9 @@ def open_folder(uri: str, *below: str) -> Folder:
     files. Raises CheckpointError, and SettingError if the library for object stores is missing."""
     if "://" not in uri:
         return LocalFolder(os.path.join(os.path.abspath(os.path.expanduser(uri)), *below))
-    scheme = uri.partition("://")[0].lower()
-    if scheme == "file":
+    if uri.lower().startswith("file://"):
         return LocalFolder(os.path.join(unquote(urlsplit(uri).path), *below))
-    if scheme in _OBJECT_STORES:
+    if names_objects(uri):
         return _in_object_store(uri, below)
     raise CheckpointError(
         f"{uri!r} is no checkpoint folder: give a path, such as that of a mounted file system, or a URI of an object "

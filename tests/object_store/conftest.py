@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clonos_py.checkpoint import object_folder
+from clonos_py.object_store import client
 from tests.s3_server import BUCKET, S3Server, running, use
 
 _numbers = itertools.count(1)
@@ -37,4 +37,4 @@ def uri(s3: S3Server) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients try again once only."""
-    monkeypatch.setattr(object_folder, "_RETRIES", {**object_folder._RETRIES, "max_retries": 1})
+    monkeypatch.setattr(client, "_RETRIES_MAX", 1)

@@ -17,6 +17,7 @@ from clonos_py.checkpoint.folder import Folder
 from clonos_py.checkpoint.folders import open_folder
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError, StorageUnavailableError
+from clonos_py.object_store import client
 from tests.folder_contract import CASES, STEPS, Step, compare, races
 from tests.s3_server import BUCKET, BUSY, FULL, QUOTA, Refusal, S3Server
 from tests.unit.checkpoint.stores import FIRST, JOB, chunk, manifest, snapshot
@@ -61,7 +62,7 @@ def test_a_large_file_is_written_and_read_in_parts(
     folder = open_folder(uri)
     content = random.Random(size_bytes).randbytes(size_bytes)
     folder.write("a", content)
-    monkeypatch.setattr(object_folder, "_PART_BYTES", 100)
+    monkeypatch.setattr(object_folder, "_RANGE_BYTES", 100)
     monkeypatch.setattr(object_folder, "_GAP_BYTES", 10)
     ranges = [(0, size_bytes), (50, 200), (0, 1 << 60), (size_bytes // 2, 30)]
     found = folder.read_ranges("a", ranges)
@@ -69,7 +70,7 @@ def test_a_large_file_is_written_and_read_in_parts(
 
 
 def test_a_file_is_written_in_parts_when_it_is_large(uri: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_folder, "_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(client, "_PART_BYTES", 5 << 20)
     folder, content = open_folder(uri), random.Random(1).randbytes((10 << 20) + 1)
     folder.write("a", content)
     assert folder.read("a").to_pybytes() == content

@@ -78,7 +78,9 @@ AGAINST_THE_DIRECTION = [
     ("clonos_py/testing/bad.py", "pyspark", "The engine knows neither"),
     ("clonos_py/evaluation/checkmate/bad.py", "clonos_py.evaluation.spark", "Spark is known to its own room"),
     ("bench/bad.py", "pyspark", "Spark is known to its own room"),
-    ("clonos_py/runtime/bad.py", "obstore", "Object stores are known to checkpoint storage only"),
+    ("clonos_py/runtime/bad.py", "obstore", "The client of object stores is known to its own room only"),
+    ("clonos_py/checkpoint/bad.py", "obstore", "The client of object stores is known to its own room only"),
+    ("clonos_py/task/bad.py", "clonos_py.object_store", "Objects are known to checkpoint storage and connectors only"),
 ]
 """Modules, what each must not import, and the beginning of the contract's name."""
 

@@ -8,6 +8,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.object_folder import ObjectFolder
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.object_store.client import ObjectClient
 from tests.disks import small_disk
 from tests.unit.checkpoint.stores import JOB
 
@@ -24,5 +25,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             return MemoryStore(JOB)
         case _:
             objects = obstore.store.MemoryStore()
-            monkeypatch.setattr(storage, "open_folder", lambda uri, *below: ObjectFolder(objects, uri, below))
+            monkeypatch.setattr(
+                storage, "open_folder", lambda uri, *below: ObjectFolder(ObjectClient(objects, uri), below)
+            )
             return CheckpointStore("s3://bucket/checkpoints", JOB)

@@ -13,6 +13,7 @@ from obstore.store import MemoryStore
 
 from clonos_py.checkpoint.folder import Folder, LocalFolder
 from clonos_py.checkpoint.object_folder import ObjectFolder
+from clonos_py.object_store.client import ObjectClient
 from tests.folder_contract import CASES, RACERS, STEPS, Step, compare, races
 
 KINDS = ("disk", "objects")
@@ -22,7 +23,7 @@ def opened(kind: str, path: Path, times: int) -> list[Folder]:
     if kind == "disk":
         return [LocalFolder(str(path)) for _ in range(times)]
     store = MemoryStore()
-    return [ObjectFolder(store, "memory:///", ["jobs", "hot"]) for _ in range(times)]
+    return [ObjectFolder(ObjectClient(store, "memory:///"), ["jobs", "hot"]) for _ in range(times)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

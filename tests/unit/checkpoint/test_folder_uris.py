@@ -58,7 +58,8 @@ def test_another_uri_is_refused(uri: str) -> None:
 
 
 def test_without_the_library_only_object_stores_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "clonos_py.checkpoint.object_folder", raising=False)
+    for module in ("checkpoint.object_folder", "object_store.client", "object_store.problems"):
+        monkeypatch.delitem(sys.modules, f"clonos_py.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "obstore", None)
     assert isinstance(open_folder(str(tmp_path)), LocalFolder)
     with pytest.raises(SettingError, match=r"need obstore: pip install 'clonos-py\[object-store\]'"):

@@ -7,6 +7,7 @@ from obstore.exceptions import GenericError, PermissionDeniedError
 
 from clonos_py.checkpoint.object_errors import explained
 from clonos_py.model.errors import CheckpointError, StorageUnavailableError, UnreadableCheckpointError
+from clonos_py.object_store.problems import understood
 
 CLIENT = "Generic S3 error: Error performing {} in 3.99s, after 10 retries, max_retries: 10, retry_timeout: 4s  - {}"
 DEBUG = '\n\nDebug source:\nGeneric {{\n    store: "S3",\n    inner: {}\n}}'
@@ -55,6 +56,11 @@ TEXTS: dict[str, tuple[str, str, type[CheckpointError]]] = {
         "s3://b/x: the checkpoint folder does not work (Generic S3 error: ",
         CheckpointError,
     ),
+    "expired credentials": (
+        said("GET http://host/b/x", status(400, "<Code>ExpiredToken</Code><Message>The token has expired.</Message>")),
+        "s3://b/x: access is refused (status 400, ExpiredToken: The token has expired.): check AWS_ACCESS_KEY_ID",
+        CheckpointError,
+    ),
     "another answer": (
         said("PUT http://host/b/x", status(400, "<Code>Strange</Code>")),
         "s3://b/x: the checkpoint folder does not work (status 400, Strange)",
@@ -66,14 +72,14 @@ TEXTS: dict[str, tuple[str, str, type[CheckpointError]]] = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_an_error_is_one_line_with_its_cause(name: str) -> None:
     text, line, kind = TEXTS[name]
-    found = explained("s3://b/x", GenericError(text), reads=False)
+    found = explained(understood("s3://b/x", GenericError(text)), reads=False)
     assert type(found) is kind
     assert str(found).startswith(line)
     assert "\n" not in str(found)
 
 
 def test_what_cannot_be_read_is_unreadable() -> None:
-    found = explained("s3://b/x", GenericError(said("GET http://host/b/x", status(400))), reads=True)
+    found = explained(understood("s3://b/x", GenericError(said("GET http://host/b/x", status(400)))), reads=True)
     assert type(found) is UnreadableCheckpointError
 
 
@@ -87,5 +93,5 @@ def test_what_cannot_be_read_is_unreadable() -> None:
     ],
 )
 def test_refused_credentials_are_those_of_the_store(place: str, variables: str) -> None:
-    found = explained(place, PermissionDeniedError("no"), reads=False)
+    found = explained(understood(place, PermissionDeniedError("no")), reads=False)
     assert f"{place}: access is refused (no): check {variables}, and that they may read" in str(found)

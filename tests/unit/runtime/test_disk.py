@@ -19,6 +19,7 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import CheckpointsRetired, JobEvent, ManifestFailed, ManifestWritten
 from clonos_py.link.instructions import Persist, Persisted, PersistFailed
+from clonos_py.object_store.client import ObjectClient
 from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.local.run import local_environment
 from clonos_py.runtime.manifests import retire, write_manifest
@@ -76,7 +77,10 @@ ENVIRONMENTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
 
 def test_a_snapshot_counts_the_requests_since_the_one_before() -> None:
     """Also those of snapshots that failed."""
-    store, folder = CheckpointStore("memory", JOB), ObjectFolder(obstore.store.MemoryStore(), "memory:///")
+    store, folder = (
+        CheckpointStore("memory", JOB),
+        ObjectFolder(ObjectClient(obstore.store.MemoryStore(), "memory:///")),
+    )
     store._folder = folder
     snapshots, counted = Snapshots(store), []
     for checkpoint in (1, 2):
