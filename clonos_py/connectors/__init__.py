@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from clonos_py.connectors.blackhole import BlackholeSink
     from clonos_py.connectors.console import PrintSink
     from clonos_py.connectors.digests import DigestSink
-    from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource, read_results
+    from clonos_py.connectors.file_results import read_results
+    from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource
     from clonos_py.connectors.kafka.avro import Avro
     from clonos_py.connectors.kafka.clients import KafkaSecurity
     from clonos_py.connectors.kafka.columns import KafkaDeadLetter
@@ -127,7 +128,7 @@ _HOMES = {
     "UpsertMemorySink": "upserts",
     "WebhookDeadLetter": "webhook_source",
     "WebhookSource": "webhook_source",
-    "read_results": "files",
+    "read_results": "file_results",
 }
 
 _CONTRACTS = {

@@ -17,7 +17,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from clonos_py.connectors.input_errors import folder_gone
 from clonos_py.connectors.local_paths import check_name
@@ -47,6 +47,22 @@ class FileChanges(NamedTuple):
     added: list[str]
     changed: list[str]
     removed: dict[str, FileState]
+
+
+class WatchedFiles(Protocol):
+    """The files that a path names. ``files``: their states, as they were when they were last looked at."""
+
+    files: dict[str, FileState]
+
+    @property
+    def names_nothing(self) -> str | None:
+        """The path, if it is no pattern and there is neither a file nor a folder of this name."""
+        ...
+
+    def look(self, now_us: int, own: Callable[[str], bool], everything: bool = False) -> FileChanges:
+        """The changes since the last call. ``own``: whether the caller needs the changes of a file. ``everything``:
+        lists and looks at all files. Raises SourceError."""
+        ...
 
 
 class FileWatch:

@@ -8,13 +8,15 @@ are not checked.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from clonos_py.connectors.file_content import Compression, suffix_of
 from clonos_py.connectors.row_files import RowFile, digest_of, named_errors
 from clonos_py.connectors.staging import StagedFile, StagedPiece, StagedSink
 from clonos_py.model.durable_folders import flush_folder, make_folder
@@ -23,6 +25,14 @@ from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.state import OperatorState
 
 STAGED = ".staged"
+_VISIBLE = re.compile(r"(?P<operator>.+)-(?P<index>[0-9]+)-(?P<checkpoint>[0-9]+)(?:\.[0-9]+)?(?:\.[a-z]*)*", re.DOTALL)
+
+
+class _VisibleName(NamedTuple):
+    """The task that has written a visible file, and the checkpoint that covers it."""
+
+    task_index: int
+    checkpoint: int
 
 
 class FileWriter(StagedSink):
@@ -32,8 +42,10 @@ class FileWriter(StagedSink):
     an error: results of two runs are never mixed.
     """
 
-    def __init__(self, folder: str, file_format: str, schema: pa.Schema) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: str, file_format: str, schema: pa.Schema, compression: Compression | None = None
+    ) -> None:
+        self._folder, self._compression = folder, compression
         self._format = file_format
         self._schema = schema
         self._file: RowFile | None = None
@@ -68,8 +80,8 @@ class FileWriter(StagedSink):
     def _write(self, rows: pa.RecordBatch) -> None:
         if self._file is None:
             self._check_first()
-            self._staged = f"{self._new_staged_name()}.{self._format}"
-            self._file = RowFile(self._staged_path(self._staged), self._format, self._schema)
+            self._staged = f"{self._new_staged_name()}.{self._suffix}"
+            self._file = RowFile(self._staged_path(self._staged), self._format, self._schema, self._compression)
         self._file.write(rows)
 
     @property
@@ -81,7 +93,11 @@ class FileWriter(StagedSink):
         return f"{self._operator}-{self.ctx.task.index}"
 
     def _final_name(self, checkpoint: int) -> str:
-        return f"{super()._final_name(checkpoint)}.{self._format}"
+        return f"{super()._final_name(checkpoint)}.{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return self._format + ("" if self._compression is None else suffix_of(self._compression))
 
     def _close_staged(self) -> str | None:
         if self._file is None:
@@ -163,8 +179,8 @@ class FileWriter(StagedSink):
         Called once after each restore. Each task checks its own files and those of tasks that no longer exist; other
         tasks may be ahead."""
         for path in self._visible():
-            name = os.path.basename(path)
-            if self._is_final(name) and self._is_mine(name) and self._checkpoint_of(name) > self._checkpoint:
+            file = self._named(path)
+            if file is not None and self._is_mine(file) and file.checkpoint > self._checkpoint:
                 raise SinkError(
                     f"{path} is of a later checkpoint than {self._checkpoint}, from which this run continues: "
                     "restore the manifest of the last checkpoint, or move the results away and start over with --fresh"
@@ -174,14 +190,9 @@ class FileWriter(StagedSink):
         with named_errors(self._folder):
             yield from (os.path.join(self._folder, name) for name in sorted(os.listdir(self._folder)))
 
-    def _is_mine(self, name: str) -> bool:
+    def _is_mine(self, file: _VisibleName) -> bool:
         """Whether this task checks the file: it is its own, or that of a task that no longer exists."""
-        index = int(os.path.splitext(name)[0].rsplit("-", 2)[1])
-        return index == self.ctx.task.index or index >= self.ctx.parallelism
-
-    def _checkpoint_of(self, name: str) -> int:
-        """The checkpoint in the name of a file for which ``_is_final`` holds."""
-        return int(os.path.splitext(name)[0].rpartition("-")[2])
+        return file.task_index == self.ctx.task.index or file.task_index >= self.ctx.parallelism
 
     def _check_first(self) -> None:
         """Raises SinkError if the operator has visible files before the first checkpoint of the run: another run has
@@ -189,12 +200,15 @@ class FileWriter(StagedSink):
         if self._checkpoint:
             return
         for path in self._visible():
-            if self._is_final(os.path.basename(path)):
+            if self._named(path) is not None:
                 self._refuse(path)
 
-    def _is_final(self, name: str) -> bool:
-        operator, *numbers = os.path.splitext(name)[0].rsplit("-", 2)
-        return operator == self._operator and len(numbers) == 2 and all(n.isascii() and n.isdigit() for n in numbers)
+    def _named(self, path: str) -> _VisibleName | None:
+        """What the name of a visible file says; None if it is none of this operator."""
+        found = _VISIBLE.fullmatch(os.path.basename(path))
+        if found is None or found["operator"] != self._operator:
+            return None
+        return _VisibleName(int(found["index"]), int(found["checkpoint"]))
 
     def _check_new(self, final: str) -> None:
         if os.path.lexists(final):

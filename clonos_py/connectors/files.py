@@ -1,45 +1,52 @@
-"""File sources and sinks for jobs, and a function that reads results back."""
+"""File sources and sinks for jobs."""
 
 from __future__ import annotations
 
 import glob
 import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import msgspec
 import pyarrow as pa
 from typing_extensions import TypeVar
 
-from clonos_py.connectors.file_reader import FilePartition, FileReader
+from clonos_py.connectors.file_content import COMPRESSIONS, FileContent, LocalContent, compression_of, decompressed
+from clonos_py.connectors.file_reader import FileReader
 from clonos_py.connectors.file_watch import FileWatch
 from clonos_py.connectors.file_writer import FileWriter
-from clonos_py.connectors.followed_files import FollowedFiles
-from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, csv_rows, input_schema
+from clonos_py.connectors.followed_files import FollowedFile, FollowedFiles
+from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema
 from clonos_py.connectors.line_reader import LinePartition
-from clonos_py.connectors.local_paths import LocalPath, check_name, local_path
+from clonos_py.connectors.local_paths import LocalPath, check_name, path_or_objects
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, RequestedColumns
-from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
+from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions
+from clonos_py.connectors.remote_files import object_files
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.model.connectors import Delivery, SinkDefinition
-from clonos_py.model.errors import GraphError, SinkError, SourceError, one_line
+from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Sink, Source
 from clonos_py.model.record import ArrowSchema, Record
+from clonos_py.model.sizes import bytes_in
+from clonos_py.object_store.uris import names_objects
+
+if TYPE_CHECKING:
+    from clonos_py.connectors.object_files import ObjectFiles
 
 R = TypeVar("R", bound=Record, default=Any)
 
 _FORMATS = ("text", "jsonl", "csv", "parquet")
+_NO_OBJECT = "no such object; FileSource takes an object, a folder or a pattern like *.csv"
 _NAMED = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 
 
 class InputFile(NamedTuple):
-    """A file and its size when the job was submitted; bytes appended later are not read."""
+    """A file and its size when the job was submitted; bytes appended later are not read. ``version``: of an object,
+    what changes if another one takes its place."""
 
     path: str
     size_bytes: int
+    version: str = ""
 
 
 class FileDeadLetter(Record):
@@ -96,10 +103,15 @@ class FileSource(CatchingSource[R]):
         follow: bool = False,
         on_error: OnErrorWord = "fail",
     ) -> None:
-        self._path = local_path("FileSource", path)
+        self._path = path_or_objects("FileSource", path)
+        self._remote = names_objects(self._path)
         self._format, self._follow = _format(os.fspath(path), schema, format), follow
-        if follow and self._format == "parquet":
+        if self._remote:
+            self._objects()
+        elif follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
+        elif follow and compression_of(self._path) is not None:
+            raise GraphError("FileSource: compressed files do not grow; with follow=True read files that are not")
         columns = input_schema("FileSource", self._format, schema, others="jsonl, csv or parquet")
         self.declare(columns, schema if isinstance(schema, type) else None, on_error)
 
@@ -114,6 +126,11 @@ class FileSource(CatchingSource[R]):
     @cached_property
     def files(self) -> tuple[InputFile, ...]:
         """The files to read. Raises SourceError if there are none."""
+        if self._remote:
+            objects = self._objects().find()
+            if not objects:
+                raise SourceError(f"{self._path}: {_NO_OBJECT}")
+            return tuple(InputFile(*one) for one in objects)
         matches = _matches(self._path)
         found = sorted(path for path in matches if os.path.isfile(path))
         if not found:
@@ -134,6 +151,10 @@ class FileSource(CatchingSource[R]):
     def resolve(self) -> None:
         """Raises SourceError if the folder of followed files does not exist, or if the path is no file. Files may be
         added later."""
+        if self._remote:
+            if self._follow:
+                self._objects().find()
+            return
         if (
             self._follow
             and os.path.exists(self._path)
@@ -145,23 +166,47 @@ class FileSource(CatchingSource[R]):
             raise SourceError(f"{folder}: no such folder; FileSource follows files in a folder that exists")
 
     def reader(self, requested: RequestedColumns, read_rows: int | None) -> Source:
+        if self._remote:
+            return self._object_reader(self._objects(), requested, read_rows)
         if self._follow:
             return FollowedFiles(
-                FileWatch(self._path), lambda path, size: self._lines(path, size, requested, read_rows), requested.count
+                FileWatch(self._path),
+                lambda path, size: self._partition(LocalContent(path, size, grows=True), requested, read_rows),
+                requested.count,
             )
         return FileReader(
-            len(self.files), lambda number: self._partition(self.files[number], requested, read_rows), requested.count
+            len(self.files),
+            lambda number: self._partition(LocalContent(*self.files[number][:2]), requested, read_rows),
+            requested.count,
         )
 
-    def _partition(self, file: InputFile, requested: RequestedColumns, read_rows: int | None) -> FilePartition:
+    def _object_reader(self, objects: ObjectFiles, requested: RequestedColumns, read_rows: int | None) -> Source:
+        from clonos_py.connectors.object_files import LINE_BLOCK_BYTES, PARQUET_BLOCK_BYTES, FoundObject, ObjectWatch
+
+        block_bytes = PARQUET_BLOCK_BYTES if self._format == "parquet" else LINE_BLOCK_BYTES
+
+        def partition(found: FoundObject) -> FollowedFile:
+            return self._partition(objects.content(found, block_bytes), requested, read_rows)
+
+        if not self._follow:
+            files = [FoundObject(*file) for file in self.files]
+            return FileReader(len(files), lambda number: partition(files[number]), requested.count)
+        watch = ObjectWatch(objects)
+        return FollowedFiles(watch, lambda uri, size: partition(watch.listed(uri)), requested.count)
+
+    def _objects(self) -> ObjectFiles:
+        return object_files("FileSource", self._path)
+
+    def _partition(self, content: FileContent, requested: RequestedColumns, read_rows: int | None) -> FollowedFile:
         if self._format == "parquet":
             from clonos_py.connectors.parquet_reader import ParquetPartition
 
-            return ParquetPartition(file.path, requested.parsed, read_rows)
-        return self._lines(file.path, file.size_bytes, requested, read_rows)
-
-    def _lines(self, path: str, size_bytes: int, requested: RequestedColumns, read_rows: int | None) -> LinePartition:
-        return LinePartition(path, size_bytes, self._line_format(requested.parsed), requested, read_rows, self._follow)
+            return ParquetPartition(
+                content.name, requested.parsed, read_rows, None if isinstance(content, LocalContent) else content
+            )
+        line_format = self._line_format(requested.parsed)
+        grows = self._follow and not self._remote
+        return LinePartition(decompressed(content), line_format, requested, read_rows, grows)
 
     def _line_format(self, schema: pa.Schema) -> LineFormat:
         match self._format:
@@ -174,7 +219,7 @@ class FileSource(CatchingSource[R]):
 
 
 class FileSink(SinkDefinition):
-    """Writes files into ``folder``, exactly once.
+    """Writes files into ``folder``, exactly once: a path, or a URI such as ``s3://bucket/path``.
 
     With the delivery ``transactional`` files become visible when the checkpoint that covers them is complete. With
     ``causal`` rows are visible at once, in files that grow. The determinants that they depend on are written to the
@@ -184,6 +229,11 @@ class FileSink(SinkDefinition):
     folders by the values of these text columns, ``dt=2026-01-31/hm=09%3A30``, and leave the columns out. Raises
     GraphError for anything else, and for columns that the format cannot hold. JSON cannot express NaN and infinities:
     in nullable columns they become null, in other columns they fail the job; csv and parquet keep them.
+
+    ``compression``, only of jsonl and csv, is gzip or zstd. In an object store rows are uploaded as they come, and an
+    object appears as a whole when its checkpoint is complete. There each task writes one object for each checkpoint,
+    and begins another one when it has more than ``roll``, such as "128MB". Parts that were uploaded by a process that
+    died stay in the store until a rule of the bucket deletes them.
     """
 
     def __init__(
@@ -192,6 +242,9 @@ class FileSink(SinkDefinition):
         format: str = "jsonl",
         delivery: Literal["transactional", "causal"] = "transactional",
         partition_by: str | Sequence[str] = (),
+        *,
+        compression: Literal["gzip", "zstd"] | None = None,
+        roll: str | None = None,
     ) -> None:
         check_format("FileSink", format)
         if delivery not in (Delivery.TRANSACTIONAL, Delivery.CAUSAL):
@@ -203,81 +256,58 @@ class FileSink(SinkDefinition):
             check_growing("FileSink", format)
             if partition_by:
                 raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
-        self._folder = local_path("FileSink", folder)
+        self._folder = path_or_objects("FileSink", folder)
         self._format = format
+        self._compression, self._roll_bytes = compression, _roll_bytes(roll)
+        self._check_options()
         named = (partition_by,) if isinstance(partition_by, str) else partition_by
         if not isinstance(named, Sequence) or not all(isinstance(name, str) for name in named):
             raise GraphError(f"FileSink: partition_by={partition_by!r}: it takes the name of a column, or several")
         self._partition_by = tuple(named)
 
+    def _check_options(self) -> None:
+        """Raises GraphError for options that do not go together."""
+        in_objects = names_objects(self._folder)
+        if self._compression not in (None, *COMPRESSIONS.values()):
+            raise GraphError(f"FileSink: unknown compression {self._compression!r}; choose one of gzip, zstd")
+        if self._compression is not None and self._format == "parquet":
+            raise GraphError("FileSink: Parquet files are compressed by themselves; omit compression")
+        if self._compression is not None and self.delivery is Delivery.CAUSAL:
+            raise GraphError("FileSink: with delivery='causal' files grow, and compressed ones cannot")
+        if in_objects and self.delivery is Delivery.CAUSAL:
+            raise GraphError("FileSink: with delivery='causal' files grow, and objects cannot; omit delivery")
+        if self._roll_bytes is not None and not in_objects:
+            raise GraphError("FileSink: roll is for object stores; in a folder each checkpoint closes the files")
+        if in_objects:
+            object_files("FileSink", self._folder)
+
     def create(self, schema: pa.Schema) -> Sink:
         check_columns("FileSink", self._format, schema)
         if self._partition_by:
             check_partitions("FileSink", self._partition_by, schema)
-            return PartitionedFileWriter(self._folder, self._format, schema, self._partition_by)
+        if names_objects(self._folder):
+            from clonos_py.connectors.object_writer import ObjectWriter
+
+            options = self._partition_by, self._compression, self._roll_bytes
+            return ObjectWriter(self._folder, self._format, schema, *options)
+        if self._partition_by:
+            return PartitionedFileWriter(self._folder, self._format, schema, self._partition_by, self._compression)
         if self.delivery is Delivery.CAUSAL:
             from clonos_py.connectors.causal_files import CausalFileWriter
 
             return CausalFileWriter(self._folder, self._format, schema)
-        return FileWriter(self._folder, self._format, schema)
+        return FileWriter(self._folder, self._format, schema, self._compression)
 
     def on_trial(self, folder: str) -> FileSink:
-        return FileSink(folder, self._format, partition_by=self._partition_by)
+        return FileSink(folder, self._format, partition_by=self._partition_by, compression=self._compression)
 
 
-def read_results(folder: LocalPath) -> list[dict[str, Any]]:
-    """All visible rows in a folder of file sinks, ordered by file name, with numbers in names compared by value. So the
-    rows of a task are in the order in which it wrote them. Values from CSV are text. The values in folder names
-    (``partition_by``) become the last columns.
-
-    Raises GraphError for what is no local path, SinkError if there is no such folder or a file cannot be read."""
-    folder = local_path("read_results", folder)
-    if not os.path.isdir(folder):
-        found = "is no folder" if os.path.exists(folder) else "does not exist"
-        raise SinkError(f"{folder} {found}: give the folder that a file sink has written to")
-    with _read_errors(folder):
-        paths = sorted(files_below(folder), key=_by_number)
-    return [row | values_in(path, folder) for path in paths for row in _rows_of(path)]
-
-
-def _by_number(path: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
-
-
-def _rows_of(path: str) -> list[dict[str, Any]]:
-    """The rows of a file. Raises SinkError if no file sink has written it, or it is damaged."""
-    with _read_errors(path):
-        return list(_read_rows(path))
-
-
-@contextmanager
-def _read_errors(path: str) -> Iterator[None]:
-    """Turns errors of reading into SinkErrors. A SourceError names the file and the remedy itself."""
-    try:
-        yield
-    except OSError as error:
-        raise SinkError(f"{path}: cannot be read ({error.strerror}): allow it, or copy the folder") from error
-    except (pa.ArrowException, msgspec.DecodeError) as error:
-        reason = one_line(error).removeprefix(f"{path}: ")
-        raise SinkError(
-            f"{path} is damaged or not of a file sink ({reason}): restore it from a copy, or move it away"
-        ) from error
-
-
-def _read_rows(path: str) -> Iterator[dict[str, Any]]:
-    match os.path.splitext(path)[1]:
-        case ".jsonl":
-            with open(path, "rb") as lines:
-                yield from (msgspec.json.decode(line) for line in lines if line.endswith(b"\n"))
-        case ".csv":
-            with open(path, "rb") as text:
-                yield from csv_rows(text.read(), path)
-        case ".parquet":
-            import pyarrow.parquet as pq
-
-            yield from pq.read_table(path, use_threads=False).to_pylist()
-        case _ if os.path.isfile(path):
-            raise SinkError(f"{path} is not the output folder of a file sink: give the folder it writes to")
+def _roll_bytes(roll: str | None) -> int | None:
+    """Raises GraphError for what is no size."""
+    size_bytes = bytes_in(roll)
+    if roll is not None and not size_bytes:
+        raise GraphError(f"FileSink: roll={roll!r} is no size: write a number and a unit, such as '128MB'")
+    return size_bytes
 
 
 def _matches(path: str) -> list[str]:
@@ -311,7 +341,8 @@ def _format(path: str, schema: object, given: str | None) -> str:
         return given
     if schema is None:
         return "text"
-    from_name = _NAMED.get(os.path.splitext(path)[1].lower())
+    plain = path if compression_of(path) is None else os.path.splitext(path)[0]
+    from_name = _NAMED.get(os.path.splitext(plain)[1].lower())
     if from_name is None:
         raise GraphError(
             f"FileSource: the name {path!r} does not show the format: give format='jsonl', 'csv' or 'parquet'"

@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import xxhash
 
-from clonos_py.connectors.file_watch import INTERVAL_US, FileChanges, FileState, FileWatch
+from clonos_py.connectors.file_reader import FilePartition
+from clonos_py.connectors.file_watch import INTERVAL_US, FileChanges, FileState, WatchedFiles
 from clonos_py.connectors.input_errors import ENDED, MOVE, ONLY_GROW, file_gone, folder_gone
-from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.partitions import ACTIVE, PartitionRead
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, LastRead, Read, Source, Wait
@@ -37,10 +38,21 @@ def number_of(path: str) -> int:
     return xxhash.xxh3_64_intdigest(path.encode()) >> 64 - _NUMBER_BITS
 
 
+class FollowedFile(FilePartition, Protocol):
+    """A file that may have grown since it was opened."""
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    def grow(self, stored_bytes: int) -> None:
+        """Sets the current size of the file."""
+        ...
+
+
 class FollowedFiles(Source):
     """The source of one task. ``make`` returns the partition for a file, up to a size."""
 
-    def __init__(self, watch: FileWatch, make: Callable[[str, int], LinePartition], ports: int = 1) -> None:
+    def __init__(self, watch: WatchedFiles, make: Callable[[str, int], FollowedFile], ports: int = 1) -> None:
         """``ports``: 2 if files also give dead letters."""
         self._watch, self._make, self._ports = watch, make, ports
         self._numbers: dict[str, int] = {}
@@ -51,7 +63,7 @@ class FollowedFiles(Source):
         """The paths of this task's files at the last look, by number."""
         self._recalled: Callable[[int], LastRead | None] = lambda number: None
         self._positions: dict[int, int] = {}
-        self._open: dict[int, LinePartition] = {}
+        self._open: dict[int, FollowedFile] = {}
         self._turn: deque[int] = deque()
         """Files that may have unread lines; ``_in_turn`` has the same."""
         self._in_turn: set[int] = set()
@@ -257,17 +269,17 @@ class FollowedFiles(Source):
         last = self._recalled(number)
         return last if last is not None and last.stop < _END else None
 
-    def _checked(self, number: int) -> LinePartition:
+    def _checked(self, number: int) -> FollowedFile:
         """The partition of a file that may have grown. Raises SourceError if it is not what was read before."""
         path = self._found[number]
-        is_open = number in self._open and self._open[number].size_bytes == self._watch.files[path].size_bytes
+        is_open = number in self._open and self._open[number].stored_bytes == self._watch.files[path].size_bytes
         file = self._file(number)
         last = self._last(number)
         if not is_open and last is not None and file.checksum(last.start, last.stop) != last.checksum:
             raise SourceError(f"{path} was replaced or written again: what was read of it has changed; {ONLY_GROW}")
         return file
 
-    def _file(self, number: int) -> LinePartition:
+    def _file(self, number: int) -> FollowedFile:
         path = self._found[number]
         size_bytes = self._watch.files[path].size_bytes
         if number not in self._open:

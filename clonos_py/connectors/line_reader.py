@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
-from clonos_py.connectors.input_errors import ONLY_GROW, UNCHANGED, named_errors
+from clonos_py.connectors.file_content import HEAD_BYTES, FileContent, shrunk
 from clonos_py.connectors.line_formats import LineFormat, foreign
 from clonos_py.connectors.malformed import REMEDY, OnError, Refused, RequestedColumns, parsed
 from clonos_py.connectors.partitions import PartitionRead
@@ -18,7 +17,6 @@ from clonos_py.model.errors import SourceError
 
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 64 << 20
-HEAD_BYTES = 1 << 16
 _COUNTED_BYTES = 8 << 20
 _SIGNATURE_BYTES = 16
 
@@ -35,30 +33,32 @@ _EMPTY = _Window(0, b"", Records(np.zeros(0, np.int64)))
 
 
 class LinePartition:
-    """One file of lines. It keeps no file open between reads and reads nothing beyond ``size_bytes``. A last line
-    without a line end counts, except in a file that ``grows``."""
+    """One file of lines. A last line without a line end counts, except in a file that ``grows``."""
 
     def __init__(
         self,
-        path: str,
-        size_bytes: int,
+        content: FileContent,
         line_format: LineFormat,
         requested: RequestedColumns,
         read_rows: int | None,
         grows: bool = False,
     ) -> None:
         """``line_format`` parses the columns ``requested.parsed``."""
-        self.name, self._grows = path, grows
-        self.size_bytes = size_bytes
+        self.name, self._grows = content.name, grows
+        self._content = content
         self._format, self._requested = line_format, requested
-        self._lines = _LineNumbers(self._pread, line_format.line_count)
+        self._lines = _LineNumbers(content.another().read, line_format.line_count)
         self._read_rows = read_rows
         self._first_record: int | None = None
         self._window = _EMPTY
 
-    def grow(self, size_bytes: int) -> None:
+    @property
+    def stored_bytes(self) -> int:
+        return self._content.stored_bytes
+
+    def grow(self, stored_bytes: int) -> None:
         """Sets the current size of the file."""
-        self.size_bytes = size_bytes
+        self._content.grow(stored_bytes)
 
     def checksum(self, start: int, stop: int) -> int:
         """The checksum of a read, computed from the current bytes."""
@@ -66,10 +66,10 @@ class LinePartition:
 
     def check_end(self, position: int) -> None:
         """Raises SourceError if the last line had no line end when it was read, and was continued since."""
-        if not 0 < position < self.size_bytes or self._begin() is None:
+        if position <= 0 or self._ends_at(position) or self._begin() is None:
             return
         before = self._pread(position - 1, 1)
-        after = self._pread(position, min(2, self.size_bytes - position)).replace(b"\r\n", b"\n")
+        after = self._content.read(position, 2).replace(b"\r\n", b"\n")
         blank_is_row = self._format.records(b"\n", whole=True).row_count(0, 1) > 0
         if not self._is_line_end(before) and (blank_is_row or not self._is_line_end(after[:1])):
             raise SourceError(
@@ -78,12 +78,13 @@ class LinePartition:
             )
 
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
-        if start > self.size_bytes:
-            raise self._shrunk(self.size_bytes, start)
-        if start == self.size_bytes or (first := self._begin()) is None:
+        end = self._content.end_before(start)
+        if end is not None and end < start:
+            raise shrunk(self.name, end, start, self._grows)
+        if end == start or (first := self._begin()) is None:
             return None
         at = max(start, first)
-        window = self._window_at(at) if at < self.size_bytes else _EMPTY
+        window = _EMPTY if self._ends_at(at) else self._window_at(at)
         ends = window.records.ends
         number = int(np.searchsorted(ends, at - window.start, side="right"))
         limits = [rows for rows in (self._read_rows, rows_max) if rows is not None]
@@ -148,8 +149,8 @@ class LinePartition:
         all of it."""
         head_bytes = HEAD_BYTES
         while self._first_record is None:
-            head = self._pread(0, min(head_bytes, self.size_bytes))
-            is_all = len(head) == self.size_bytes
+            head = self._content.read(0, head_bytes)
+            is_all = self._ends_at(len(head))
             self._first_record = self._format.begin(head, self.name, whole=is_all and not self._grows)
             if self._first_record is None and is_all:
                 return None
@@ -158,8 +159,11 @@ class LinePartition:
             head_bytes *= 4
         return self._first_record
 
+    def _ends_at(self, position: int) -> bool:
+        return self._content.end_before(position) is not None
+
     def _is_end(self, position: int) -> bool:
-        return position >= self.size_bytes and not self._grows
+        return not self._grows and self._ends_at(position)
 
     def _window_at(self, start: int) -> _Window:
         window = self._window
@@ -171,8 +175,8 @@ class LinePartition:
         """Reads a block ahead, or more if a record is longer than a block."""
         length_bytes = min(BLOCK_BYTES, RECORD_BYTES_MAX)
         while True:
-            content = self._pread(start, min(length_bytes, self.size_bytes - start))
-            is_all = start + len(content) == self.size_bytes
+            content = self._content.read(start, length_bytes)
+            is_all = self._ends_at(start + len(content))
             records = self._format.records(content, whole=is_all and not self._grows)
             if not len(records.ends) and length_bytes == RECORD_BYTES_MAX <= len(content):
                 records = self._first_line(start, content)
@@ -196,19 +200,14 @@ class LinePartition:
     def _malformed(self, at: int, records: Records, refused: Refused) -> SourceError:
         offset = at + (int(records.ends[refused.record - 1]) if refused.record else 0)
         place = f"{self.name}, line {self._lines.at(offset)} (byte {offset})"
-        what = foreign(self._pread(0, min(_SIGNATURE_BYTES, self.size_bytes))) if offset == self._first_record else ""
+        what = foreign(self._content.read(0, _SIGNATURE_BYTES)) if offset == self._first_record else ""
         return SourceError(f"{place}: malformed record: {refused.reason}{what}; {REMEDY}")
 
     def _pread(self, start: int, size_bytes: int) -> bytes:
-        with named_errors(self.name), open(self.name, "rb", buffering=0) as file:
-            content = os.pread(file.fileno(), size_bytes, start)
+        content = self._content.read(start, size_bytes)
         if len(content) < size_bytes:
-            raise self._shrunk(start + len(content), start + size_bytes)
+            raise shrunk(self.name, start + len(content), start + size_bytes, self._grows)
         return content
-
-    def _shrunk(self, end: int, expected: int) -> SourceError:
-        kept = ONLY_GROW if self._grows else UNCHANGED
-        return SourceError(f"{self.name} has shrunk: it ends at byte {end}, {expected} was expected; {kept}")
 
 
 def _checksum(content: bytes) -> int:

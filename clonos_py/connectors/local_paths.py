@@ -6,6 +6,7 @@ import os
 import re
 
 from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.object_store.uris import names_objects
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
 
@@ -26,6 +27,16 @@ def local_path(owner: str, path: LocalPath) -> str:
             "the storage and give the path of the mount"
         )
     return os.path.abspath(os.path.expanduser(path))
+
+
+def path_or_objects(owner: str, path: LocalPath) -> str:
+    """The absolute path, or the URI of objects in an object store as it is. Raises GraphError for other URIs, and for
+    what is no path."""
+    if not isinstance(path, str) or not names_objects(path):
+        return local_path(owner, path)
+    if "/" in (components := path.partition("://")[2]) and components.partition("/")[0]:
+        return path
+    raise GraphError(f"{owner}: {path!r} names a bucket and no place in it: give a URI such as s3://bucket/path")
 
 
 def check_name(path: str) -> None:

@@ -15,6 +15,7 @@ import xxhash
 
 from clonos_py.columns.casting import cast
 from clonos_py.columns.views import concat
+from clonos_py.connectors.file_content import ContentStream, FileContent, LocalContent
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.connectors.written_times import fitted_times
@@ -33,8 +34,10 @@ class ParquetPartition:
     every page. So a replaced file is detected at no cost. Pages have their own checksums if the writer made them.
     """
 
-    def __init__(self, path: str, schema: pa.Schema, read_rows: int | None) -> None:
+    def __init__(self, path: str, schema: pa.Schema, read_rows: int | None, content: FileContent | None = None) -> None:
+        """``content``: the bytes of the file, if it is not a local one."""
         self.name = path
+        self._content = content
         self._schema = schema
         self._piece_rows = min(PIECE_ROWS, read_rows or PIECE_ROWS)
         self._file: pq.ParquetFile | None = None
@@ -69,6 +72,13 @@ class ParquetPartition:
         return xxhash.xxh3_64_intdigest(f"{self.footer} {start} {stop}".encode()) >> 1
 
     def check_end(self, position: int) -> None:
+        """Does nothing: a Parquet file cannot grow."""
+
+    @property
+    def stored_bytes(self) -> int:
+        return 0 if self._content is None else self._content.stored_bytes
+
+    def grow(self, stored_bytes: int) -> None:
         """Does nothing: a Parquet file cannot grow."""
 
     def range(self, start: int, stop: int) -> pa.RecordBatch:
@@ -142,15 +152,18 @@ class ParquetPartition:
     def _opened(self) -> pq.ParquetFile:
         if self._file is None:
             with named_errors(self.name):
-                footer = pq.read_metadata(self.name)
+                content = self._content or LocalContent(self.name, os.path.getsize(self.name))
+                place: Any = self.name if self._content is None else ContentStream(self._content)
+                footer = pq.read_metadata(place)
                 self._file = pq.ParquetFile(
-                    self.name,
+                    place,
                     metadata=footer,
+                    pre_buffer=self._content is not None,  # columns that lie together are one request
                     page_checksum_verification=True,
                     read_dictionary=_repeated(footer),
                     coerce_int96_timestamp_unit="us",  # nanoseconds, the default, wrap outside of 1677 to 2262
                 )
-                self._footer = _footer_checksum(self.name)
+                self._footer = _footer_checksum(content)
             self._check_columns(self._file.schema_arrow)
             metadata = self._file.metadata
             sizes = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
@@ -197,9 +210,7 @@ def _repeated(footer: pq.FileMetaData) -> list[str]:
     ]
 
 
-def _footer_checksum(path: str) -> int:
-    with open(path, "rb") as file:
-        file.seek(-_TRAILER_BYTES, os.SEEK_END)
-        footer_bytes = int.from_bytes(file.read(4), "little")
-        file.seek(-_TRAILER_BYTES - footer_bytes, os.SEEK_END)
-        return xxhash.xxh3_64_intdigest(file.read(footer_bytes))
+def _footer_checksum(content: FileContent) -> int:
+    end = content.stored_bytes - _TRAILER_BYTES
+    footer_bytes = int.from_bytes(content.read(end, _LENGTH_BYTES), "little")
+    return xxhash.xxh3_64_intdigest(content.read(end - footer_bytes, footer_bytes))

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import group
 from clonos_py.columns.partition import split
+from clonos_py.connectors.file_content import Compression
 from clonos_py.connectors.file_writer import STAGED, FileWriter, is_component
 from clonos_py.connectors.row_files import RowFile, named_errors
 from clonos_py.connectors.staging import StagedFile, StagedPiece
@@ -35,9 +36,15 @@ _NAME_BYTES_MAX = 255
 class PartitionedFileWriter(FileWriter):
     """The sink of one task."""
 
-    def __init__(self, folder: str, file_format: str, schema: pa.Schema, by: Sequence[str]) -> None:
-        kept: list[Any] = [field for field in schema if field.name not in by]
-        super().__init__(folder, file_format, pa.schema(kept))
+    def __init__(
+        self,
+        folder: str,
+        file_format: str,
+        schema: pa.Schema,
+        by: Sequence[str],
+        compression: Compression | None = None,
+    ) -> None:
+        super().__init__(folder, file_format, kept_columns(schema, by), compression)
         self._by = tuple(by)
         self._files: dict[str, RowFile] = {}
         self._with_descriptor: dict[str, None] = {}
@@ -47,13 +54,10 @@ class PartitionedFileWriter(FileWriter):
         if not self._files:
             self._check_first()
             self._staged = self._new_staged_name()
-        for part in _parts(rows, self._by):
-            values = [part.column(name)[0].as_py() for name in self._by]
-            folders = [f"{quote(name)}={_spelled(value)}" for name, value in zip(self._by, values, strict=True)]
-            place = "/".join(folders)
+        for place, values, part in parts_by(rows, self._by):
             if place not in self._files:
-                self._check_lengths(folders, values)
-            self._file_at(place).write(part.select(self._schema.names))
+                self._check_lengths(place.split("/"), values)
+            self._file_at(place).write(part)
             self._park_others(place)
 
     def _check_lengths(self, folders: Sequence[str], values: Sequence[str | None]) -> None:
@@ -79,12 +83,14 @@ class PartitionedFileWriter(FileWriter):
             folder = os.path.join(self._staged_path(self._staged), place)
             with named_errors(folder):
                 os.makedirs(folder)
-            self._files[place] = RowFile(os.path.join(folder, self._name), self._format, self._schema)
+            self._files[place] = RowFile(
+                os.path.join(folder, self._name), self._format, self._schema, self._compression
+            )
         return self._files[place]
 
     @property
     def _name(self) -> str:
-        return f"rows.{self._format}"
+        return f"rows.{self._suffix}"
 
     def _close_staged(self) -> str | None:
         if not self._files:
@@ -101,8 +107,7 @@ class PartitionedFileWriter(FileWriter):
         return self._staged
 
     def _is_place(self, place: str) -> bool:
-        parts = place.split("/")
-        return len(parts) == len(self._by) and all("=" in part and is_component(part) for part in parts)
+        return is_place_of(place, self._by)
 
     def _show_all(self, piece: StagedPiece) -> None:
         for file in piece.files:
@@ -169,9 +174,28 @@ def values_in(path: str, folder: str) -> dict[str, str | None]:
     return {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in pairs}
 
 
-def _parts(rows: pa.RecordBatch, by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def kept_columns(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
+    """The columns that are written into the files."""
+    kept: list[Any] = [field for field in schema if field.name not in by]
+    return pa.schema(kept)
+
+
+def is_place_of(place: str, by: Sequence[str]) -> bool:
+    """Whether a relative path can be the folders that these columns name."""
+    parts = place.split("/") if place else []
+    return len(parts) == len(by) and all("=" in part and is_component(part) for part in parts)
+
+
+def parts_by(rows: pa.RecordBatch, by: Sequence[str]) -> Iterator[tuple[str, list[str | None], pa.RecordBatch]]:
+    """The rows of each combination of values of the columns ``by``, without these, with the folders that the values
+    name, and the values."""
+    kept = [name for name in rows.schema.names if name not in by]
     groups = group([rows.column(name) for name in by], rows.num_rows)
-    yield from (part for part in split(rows, groups.ids.astype(np.int32), groups.size) if part is not None)
+    for part in split(rows, groups.ids.astype(np.int32), groups.size):
+        if part is not None:
+            values: list[str | None] = [part.column(name)[0].as_py() for name in by]
+            folders = [f"{quote(name)}={_spelled(value)}" for name, value in zip(by, values, strict=True)]
+            yield "/".join(folders), values, part.select(kept)
 
 
 def _spelled(value: str | None) -> str:

@@ -21,6 +21,7 @@ import pyarrow.csv as pa_csv
 import xxhash
 
 from clonos_py.columns.casting import with_null_structs
+from clonos_py.connectors.file_content import Compression
 from clonos_py.connectors.ndjson import encoded
 from clonos_py.connectors.written_times import written_schema, written_times
 from clonos_py.model.errors import GraphError, SinkError
@@ -79,11 +80,36 @@ class _NewFile(io.RawIOBase):
         return self._file
 
 
+class OutputFile(Protocol):
+    """A new file of some medium. Encoders write to it and never seek back."""
+
+    size_bytes: int
+    digest: xxhash.xxh3_64
+
+    def write(self, content: Any, /) -> int: ...
+
+    def park(self) -> None:
+        """Gives the descriptor back until bytes are written again."""
+        ...
+
+    def settle(self) -> None:
+        """Makes the file durable and closes it."""
+        ...
+
+    def discard(self) -> None:
+        """Deletes the file."""
+        ...
+
+    def abandon(self) -> None:
+        """Closes what is left of a file that was discarded."""
+        ...
+
+
 class _DigestedFile(io.BufferedWriter):
-    """Computes the digest while writing; encoders never seek back."""
+    """Computes the digest while writing."""
 
     def __init__(self, path: str) -> None:
-        self._new = _NewFile(path)
+        self._path, self._new = path, _NewFile(path)
         super().__init__(self._new)
         self.size_bytes = 0
         self.digest = xxhash.xxh3_64()
@@ -94,27 +120,52 @@ class _DigestedFile(io.BufferedWriter):
         return super().write(content)
 
     def park(self) -> None:
-        """Gives the descriptor back until bytes are written again."""
         self._new.park()
+
+    def settle(self) -> None:
+        self.flush()
+        os.fsync(self.fileno())
+        self.close()
+
+    def discard(self) -> None:
+        os.unlink(self._path)
+
+    def abandon(self) -> None:
+        self.close()
 
 
 class RowFile:
-    """A new file that is being written."""
+    """A new file that is being written, with compressed lines if ``compression`` names how. ``file``: that of another
+    medium than a local disk."""
 
-    def __init__(self, path: str, file_format: str, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        path: str,
+        file_format: str,
+        schema: pa.Schema,
+        compression: Compression | None = None,
+        file: OutputFile | None = None,
+    ) -> None:
         self._path = path
         self._schema = schema
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_rows = 0
         with named_errors(path):
-            self._file = _DigestedFile(path)
-            self._encoder = _encoder(self._file, file_format, schema)
+            self._file: OutputFile = _DigestedFile(path) if file is None else file
+            target: Any = self._file if compression is None else _Compressed(self._file, compression)
+            self._compressed = target if compression is not None else None
+            self._encoder = _encoder(target, file_format, schema)
 
     def write(self, rows: pa.RecordBatch) -> None:
         self._gathered.append(rows)
         self._gathered_rows += rows.num_rows
         if self._gathered_rows >= GATHERED_ROWS:
             self._flush()
+
+    @property
+    def size_bytes(self) -> int:
+        """How much of the file is written."""
+        return self._file.size_bytes
 
     def park(self) -> None:
         """Gives the descriptor of the file back. It is opened again when that is needed."""
@@ -126,24 +177,53 @@ class RowFile:
         self._flush()
         with named_errors(self._path):
             self._encoder.end()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+            if self._compressed is not None:
+                self._compressed.end()
+            self._file.settle()
         return self._file.size_bytes, self._file.digest.intdigest()
 
     def discard(self) -> None:
         """Deletes the file and drops rows not yet written."""
         with named_errors(self._path):
-            os.unlink(self._path)
+            self._file.discard()
             with suppress(OSError, pa.ArrowException):  # errors no longer matter
                 self._encoder.end()  # otherwise Arrow does so later, and fails since the file is closed
             with suppress(OSError):
-                self._file.close()
+                self._file.abandon()
 
     def _flush(self) -> None:
         with named_errors(self._path):
             self._encoder.encode(pa.Table.from_batches(self._gathered, schema=self._schema))
         self._gathered, self._gathered_rows = [], 0
+
+
+class _Compressed(io.RawIOBase):
+    """Compresses what is written to a file, which stays open."""
+
+    def __init__(self, file: OutputFile, compression: Compression) -> None:
+        self._stream = pa.CompressedOutputStream(pa.PythonFile(_KeptOpen(file), mode="w"), compression)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any, /) -> int:
+        return int(self._stream.write(content))
+
+    def end(self) -> None:
+        self._stream.close()
+
+
+class _KeptOpen(io.RawIOBase):
+    """Passes bytes on to a file, and leaves that open when it is closed."""
+
+    def __init__(self, file: OutputFile) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any, /) -> int:
+        return self._file.write(content)
 
 
 class _JsonLines:

@@ -25,11 +25,13 @@ _numbers = itertools.count()
 
 
 class StagedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a piece: its folder within the piece (empty if there is only this file), its size and its digest."""
+    """A file of a piece: its folder within the piece (empty if there is only this file), its size and its digest.
+    ``part``: its number among those of one folder, if files are closed at a size."""
 
     place: str
     size_bytes: int
     digest: int
+    part: int = 0
 
 
 class StagedPiece(msgspec.Struct, frozen=True, array_like=True):

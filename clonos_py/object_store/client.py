@@ -23,6 +23,8 @@ from clonos_py.object_store.problems import answered, understood
 
 _PART_BYTES = 16 << 20
 """Larger objects are written in parts, so that the time limit of a request says only whether it makes progress."""
+_STREAMED_BYTES = 8 << 20
+"""The size of the parts of an object that is written bit by bit: so many bytes are kept in memory."""
 _LISTED_AT_ONCE = 1_000
 _DELETED_AT_ONCE = 1_000
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
@@ -78,12 +80,12 @@ class ObjectClient:
 
     def put(self, path: str, content: bytes) -> None:
         parts = -(-len(content) // _PART_BYTES)
-        with self._requesting("put", path, 1 if parts <= 1 else parts + 2):
+        with self.requesting("put", path, 1 if parts <= 1 else parts + 2):
             obstore.put(self._store, path, content, use_multipart=parts > 1, chunk_size=_PART_BYTES)
 
     def put_new(self, path: str, content: bytes, attributes: Mapping[str, str]) -> bool:
         """False if there is an object already. If the store cannot compare, the cause is NOT_SUPPORTED."""
-        with self._requesting("put", path):
+        with self.requesting("put", path):
             try:
                 named: Any = dict(attributes)
                 obstore.put(self._store, path, content, mode="create", attributes=named, use_multipart=False)
@@ -91,13 +93,18 @@ class ObjectClient:
                 return False
         return True
 
+    def writer(self, path: str) -> ObjectWriting:
+        """An object that is written bit by bit. It exists once it is closed."""
+        with self.requesting("put", path):
+            return ObjectWriting(self, path, obstore.open_writer(self._store, path, buffer_size=_STREAMED_BYTES))
+
     def copy(self, source: str, target: str) -> None:
         """Copies within the store, over an object that is there."""
-        with self._requesting("copy", source):
+        with self.requesting("copy", source):
             obstore.copy(self._store, source, target)
 
     def rename(self, source: str, target: str) -> None:
-        with self._requesting("copy", source):
+        with self.requesting("copy", source):
             obstore.rename(self._store, source, target)
         self.requests["delete"] += 1
 
@@ -107,7 +114,7 @@ class ObjectClient:
             self._delete(paths[start : start + _DELETED_AT_ONCE])
 
     def _delete(self, paths: Sequence[str]) -> None:
-        with self._requesting("delete", paths[0]):
+        with self.requesting("delete", paths[0]):
             try:
                 obstore.delete(self._store, paths)
             except FileNotFoundError:  # not all stores pass over what is gone
@@ -118,32 +125,32 @@ class ObjectClient:
     # ---- reading
 
     def get(self, path: str) -> memoryview:
-        with self._requesting("get", path):
+        with self.requesting("get", path):
             return memoryview(obstore.get(self._store, path).bytes())
 
     def get_range(self, path: str, start: int, stop: int, version: str = "") -> memoryview:
         """The bytes from ``start`` to ``stop``, fewer if the object ends before; at least one is there. ``version``:
         that of which the bytes must be."""
-        with self._requesting("get", path):
+        with self.requesting("get", path):
             if not version:
                 return memoryview(obstore.get_range(self._store, path, start=start, end=stop))
             options: Any = {"range": (start, stop), "if_match": version}
             return memoryview(obstore.get(self._store, path, options=options).bytes())
 
     def attributes(self, path: str) -> Mapping[str, str]:
-        with self._requesting("get", path):
+        with self.requesting("get", path):
             found: Any = obstore.get(self._store, path).attributes
             return dict(found)
 
     def head(self, path: str) -> StoredObject:
-        with self._requesting("head", path):
+        with self.requesting("head", path):
             return _stored(obstore.head(self._store, path))
 
     # ---- listing
 
     def in_folder(self, path: str) -> tuple[list[StoredObject], list[str]]:
         """The objects in a folder, and the paths of its folders."""
-        with self._requesting("list", path):
+        with self.requesting("list", path):
             found = obstore.list_with_delimiter(self._store, path or None)
         objects, folders = [_stored(one) for one in found["objects"]], list(found["common_prefixes"])
         self._count_listed(len(objects) + len(folders))
@@ -151,7 +158,7 @@ class ObjectClient:
 
     def below(self, path: str) -> list[StoredObject]:
         """All objects in a folder and its folders, sorted by path."""
-        with self._requesting("list", path):
+        with self.requesting("list", path):
             found = obstore.list(self._store, path or None).collect()
         self._count_listed(len(found))
         return sorted(map(_stored, found))
@@ -162,13 +169,32 @@ class ObjectClient:
     # ---- requests
 
     @contextmanager
-    def _requesting(self, operation: str, path: str, times: int = 1) -> Iterator[None]:
+    def requesting(self, operation: str, path: str, times: int = 1) -> Iterator[None]:
         """Counts a request, and turns its errors into ObjectStoreProblems."""
         self.requests[operation] += times
         try:
             yield
         except (BaseError, OSError, ValueError) as problem:
             raise understood(f"{self.root}/{path}".rstrip("/"), problem) from problem
+
+
+class ObjectWriting:
+    """An object that is being written. It is dropped if it is not closed; parts that were sent already stay in the
+    store until a rule of the bucket deletes them."""
+
+    def __init__(self, client: ObjectClient, path: str, stream: Any) -> None:
+        self._client, self._path, self._stream = client, path, stream
+        self._part_bytes = 0
+
+    def write(self, content: bytes | memoryview) -> None:
+        self._part_bytes += len(content)
+        parts, self._part_bytes = divmod(self._part_bytes, _STREAMED_BYTES)
+        with self._client.requesting("put", self._path, parts):
+            self._stream.write(content)
+
+    def close(self) -> None:
+        with self._client.requesting("put", self._path, 0):
+            self._stream.close()
 
 
 def _stored(found: Any) -> StoredObject:

@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from clonos_py.model.errors import SettingError
 from clonos_py.model.record_limits import NO_RECORD, RecordLimit
+from clonos_py.model.sizes import UNITS, bytes_in
 from clonos_py.model.times import micros
 
 T = TypeVar("T")
@@ -29,8 +30,6 @@ FULL_DEPTH = -1
 AUTO = -1
 """A duration that the job finds itself."""
 
-_SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _WORD = re.compile(r"[A-Za-z][\w.-]{0,99}", re.ASCII)
 _PORT_MAX = 65_535
 _KILL = re.compile(r"\s*(.+)\[(\d+)\]@(\S+)\s*")
@@ -186,16 +185,16 @@ def _show_duration_or_auto(duration_us: int) -> str:
 
 
 def _parse_size(value: object) -> int:
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[2] not in _SIZES:
-        raise SettingError(f"{value!r} is not a size: write a number and one of {', '.join(_SIZES)}, such as '1GiB'")
-    return round(float(match[1]) * _SIZES[match[2]])
+    size_bytes = bytes_in(value)
+    if size_bytes is None:
+        raise SettingError(f"{value!r} is not a size: write a number and one of {', '.join(UNITS)}, such as '1GiB'")
+    return size_bytes
 
 
 def show_size(size_bytes: int) -> str:
     """The shortest exact spelling: ``1073741824`` is ``1GiB``."""
-    unit = max((u for u in _SIZES if size_bytes % _SIZES[u] == 0), key=lambda u: _SIZES[u]) if size_bytes else "B"
-    return f"{size_bytes // _SIZES[unit]}{unit}"
+    unit = max((u for u in UNITS if size_bytes % UNITS[u] == 0), key=lambda u: UNITS[u]) if size_bytes else "B"
+    return f"{size_bytes // UNITS[unit]}{unit}"
 
 
 def _parse_share(value: object) -> float:
@@ -214,8 +213,7 @@ def _parse_record(value: object) -> RecordLimit:
     if isinstance(value, RecordLimit):
         return value
     try:
-        if isinstance(value, str) and (match := _SIZE.fullmatch(value)) is not None and match[2] in _SIZES:
-            size_bytes = _parse_size(value)
+        if (size_bytes := bytes_in(value)) is not None:
             if not size_bytes:
                 raise SettingError(f"{value!r} must be more than 0")
             return RecordLimit(size_bytes=size_bytes)

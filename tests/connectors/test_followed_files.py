@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from clonos_py import Job, Record, col
 from clonos_py.connectors import FileSink, FileSource, file_watch, read_results
-from clonos_py.connectors.file_watch import INTERVAL_US
+from clonos_py.connectors.file_watch import INTERVAL_US, FileWatch
 from clonos_py.connectors.followed_files import FollowedFiles, number_of
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.model.errors import GraphError, SourceError
@@ -186,6 +186,7 @@ def test_nothing_is_kept_of_a_removed_file_but_its_end(tmp_path: Path) -> None:
     assert [read.last for read in reading.reads] == [False, True] * 3
     assert isinstance(source, FollowedFiles)
     watch = source._watch
+    assert isinstance(watch, FileWatch)
     kept: list[Sized] = [
         source._numbers,
         source._paths,

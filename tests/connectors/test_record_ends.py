@@ -29,6 +29,7 @@ from clonos_py.connectors import (
     read_results,
     socket_source,
 )
+from clonos_py.connectors.file_content import LocalContent
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.malformed import OnError, OnErrorWord, RequestedColumns, parsed
@@ -188,7 +189,7 @@ HOW = st.builds(Read, st.sampled_from([1, 2, 3, 5, 16, 1 << 20]), ROWS, ROWS)
 
 def read_all(path: Path, size: int, format: LineFormat, ports: RequestedColumns, how: Read) -> list[PartitionRead]:
     """All reads of the file up to a size. Each gives the same rows when it is repeated."""
-    partition = LinePartition(str(path), size, format, ports, how.read_rows)
+    partition = LinePartition(LocalContent(str(path), size), format, ports, how.read_rows)
     reads, at = [], 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_reader, "BLOCK_BYTES", how.block_bytes)
@@ -205,7 +206,7 @@ def read_all(path: Path, size: int, format: LineFormat, ports: RequestedColumns,
 
 def followed(path: Path, size: int, format: LineFormat, ports: RequestedColumns, how: Read) -> list[PartitionRead]:
     """All reads of a file that grows byte by byte."""
-    partition = LinePartition(str(path), 0, format, ports, how.read_rows, grows=True)
+    partition = LinePartition(LocalContent(str(path), 0, grows=True), format, ports, how.read_rows, grows=True)
     reads, at = [], 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_reader, "BLOCK_BYTES", how.block_bytes)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.connectors.files import read_results
+from clonos_py.connectors import read_results
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
 from tests.jobs.in_process import Ended
 from tests.observed import without_warnings

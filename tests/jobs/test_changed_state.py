@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.connectors.files import read_results
+from clonos_py.connectors import read_results
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.resolution import resolve
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from clonos_py import Job, Record, Stream, col, count, forever
-from clonos_py.connectors import FileSink, MemorySink, MemorySource
-from clonos_py.connectors.files import read_results
+from clonos_py.connectors import FileSink, MemorySink, MemorySource, read_results
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.protocols import ALIGNED, PROTOCOL_NAMES
 from clonos_py.settings.resolution import resolve

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.connectors.files import read_results
+from clonos_py.connectors import read_results
 from clonos_py.settings.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from tests.jobs.half_way import RECORDS, SCRIPT
 from tests.jobs.in_process import run

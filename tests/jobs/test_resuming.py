@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.connectors.files import read_results
+from clonos_py.connectors import read_results
 from tests.disks import make_read_only
 from tests.jobs import in_process
 from tests.observed import without_warnings

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.manifest import is_delta
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.connectors.files import read_results
+from clonos_py.connectors import read_results
 from clonos_py.model.snapshots import TaskHandle
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, some_results, stopped_half_way
 from tests.jobs.in_process import Ended

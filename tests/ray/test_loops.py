@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.bench.reachability.source import CommandSource
-from clonos_py.connectors import FileSink
-from clonos_py.connectors.files import read_results
+from clonos_py.connectors import FileSink, read_results
 from clonos_py.evaluation.reachability.generator import Reachability
 from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.observe.events import Event, TaskFailed

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from clonos_py.connectors import FileSink, FileSource, read_results
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
     CoordinatorReplaced,
@@ -19,9 +23,11 @@ from clonos_py.model.coordinator_events import (
     StorageAwaited,
 )
 from clonos_py.model.ids import DEFAULT_NAMESPACE, TaskId
+from clonos_py.model.record_codec import encode
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.run import run
 from clonos_py.settings.resolution import resolve
+from tests.connectors.killed_jobs import ITEMS, Item, copy_with_kills
 from tests.outages import Outages
 from tests.ray.counting_job import assert_exactly_once, counting
 from tests.ray.places import places
@@ -81,3 +87,17 @@ def test_tasks_and_coordinators_are_killed_while_the_store_is_cut_off_again_and_
     tasks: list[Callable[[], None]] = [partial(kill_task, vertex) for vertex in ("count", "numbers", "audit")]
     kills = [tasks[0], kill_coordinator, *tasks[1:]]
     soak(tmp_path, object_store, 600_000, *kills, lasts_us=60_000_000)
+
+
+def test_each_row_of_objects_is_in_an_object_once_although_processes_are_killed(
+    cluster: Cluster, object_store: S3Server, tmp_path: Path
+) -> None:
+    place = f"s3://{BUCKET}/{tmp_path.name}"
+    rows = pa.Table.from_batches([encode(ITEMS, Item.schema())])
+    content = pa.BufferOutputStream()
+    pq.write_table(rows, content, row_group_size=100)
+    key = f"{tmp_path.name}/in/a.parquet"
+    object_store.client().put_object(Bucket=BUCKET, Key=key, Body=content.getvalue().to_pybytes())
+    source, sink = FileSource(f"{place}/in/*.parquet", Item), FileSink(f"{place}/out", compression="zstd")
+    copy_with_kills(source, sink, tmp_path / "checkpoints", runtime="ray")
+    assert Counter(row["number"] for row in read_results(f"{place}/out")) == Counter(range(len(ITEMS)))
