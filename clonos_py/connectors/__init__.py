@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clonos_py.connectors.blackhole import BlackholeSink
     from clonos_py.connectors.console import PrintSink
+    from clonos_py.connectors.delta.sink import DeltaSink
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.file_results import read_results
     from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource
@@ -43,6 +44,7 @@ __all__ = [
     "Chunk",
     "CommitId",
     "Delivery",
+    "DeltaSink",
     "DigestSink",
     "Discovered",
     "End",
@@ -96,6 +98,7 @@ _HOMES = {
     "Avro": "kafka.avro",
     "BlackholeSink": "blackhole",
     "CommitId": "row_committer",
+    "DeltaSink": "delta.sink",
     "DigestSink": "digests",
     "FileDeadLetter": "files",
     "FileSink": "files",
