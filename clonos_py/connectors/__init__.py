@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.blackhole import BlackholeSink
     from clonos_py.connectors.console import PrintSink
     from clonos_py.connectors.delta.sink import DeltaSink
+    from clonos_py.connectors.delta.source import DeltaSource
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.file_results import read_results
     from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource
@@ -45,6 +46,7 @@ __all__ = [
     "CommitId",
     "Delivery",
     "DeltaSink",
+    "DeltaSource",
     "DigestSink",
     "Discovered",
     "End",
@@ -99,6 +101,7 @@ _HOMES = {
     "BlackholeSink": "blackhole",
     "CommitId": "row_committer",
     "DeltaSink": "delta.sink",
+    "DeltaSource": "delta.source",
     "DigestSink": "digests",
     "FileDeadLetter": "files",
     "FileSink": "files",

@@ -54,6 +54,15 @@ class ObjectFiles:
         """The bytes of an object. ``block_bytes``: how many are read at once."""
         return ObjectContent(self._client, found, self._key(found.uri), block_bytes)
 
+    def read(self, uri: str) -> bytes:
+        """An object of this bucket as a whole. Raises OSError."""
+        return bytes(self._client.get(self._key(uri)))
+
+    def size(self, uri: str) -> int:
+        """The size of an object of this bucket in bytes. Raises SourceError."""
+        with named_errors(uri):
+            return self._client.head(self._key(uri)).size_bytes
+
     def contents(self) -> Iterator[tuple[str, bytes]]:
         """The objects in a folder and its folders, by URI, ordered by name, with numbers in names compared by value.
         Raises OSError."""

@@ -34,10 +34,19 @@ class ParquetPartition:
     every page. So a replaced file is detected at no cost. Pages have their own checksums if the writer made them.
     """
 
-    def __init__(self, path: str, schema: pa.Schema, read_rows: int | None, content: FileContent | None = None) -> None:
-        """``content``: the bytes of the file, if it is not a local one."""
+    def __init__(
+        self,
+        path: str,
+        schema: pa.Schema,
+        read_rows: int | None,
+        content: FileContent | None = None,
+        *,
+        lacking_is_null: bool = False,
+    ) -> None:
+        """``content``: the bytes of the file, if it is not a local one. ``lacking_is_null``: columns that the file
+        lacks are null if they may be."""
         self.name = path
-        self._content = content
+        self._content, self._lacking_is_null = content, lacking_is_null
         self._schema = schema
         self._piece_rows = min(PIECE_ROWS, read_rows or PIECE_ROWS)
         self._file: pq.ParquetFile | None = None
@@ -112,7 +121,7 @@ class ParquetPartition:
         group = bisect_right(self._group_starts, start) - 1
         if (self._batches_group, self._batches_at) != (group, start):
             self._batches = self._opened().iter_batches(
-                _decoded_rows(stop - start), row_groups=[group], columns=self._schema.names, use_threads=False
+                _decoded_rows(stop - start), row_groups=[group], columns=self._file_schema().names, use_threads=False
             )
             self._carry = self._file_schema().empty_table()
             self._take(start - self._group_starts[group])
@@ -129,10 +138,15 @@ class ParquetPartition:
 
     def _file_schema(self) -> pa.Schema:
         file_schema = self._opened().schema_arrow
-        return pa.schema([file_schema.field(name) for name in self._schema.names])
+        return pa.schema([file_schema.field(name) for name in self._schema.names if name in file_schema.names])
 
     def _conforming(self, rows: pa.Table, start: int) -> pa.RecordBatch:
-        columns = [self._fitted(rows.column(field.name), field) for field in self._schema]
+        columns = [
+            self._fitted(rows.column(field.name), field)
+            if field.name in rows.schema.names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in self._schema
+        ]
         for field, column in zip(self._schema, columns, strict=True):
             if column.null_count and not field.nullable:
                 row = start + pc.index(pc.is_null(column), True).as_py()
@@ -171,7 +185,11 @@ class ParquetPartition:
         return self._file
 
     def _check_columns(self, found: pa.Schema) -> None:
-        missing = [name for name in self._schema.names if name not in found.names]
+        missing = [
+            field.name
+            for field in self._schema
+            if field.name not in found.names and not (self._lacking_is_null and field.nullable)
+        ]
         if missing:
             raise SourceError(f"{self.name} has no column {', '.join(missing)}; it has {', '.join(found.names)}")
         for name in self._schema.names:

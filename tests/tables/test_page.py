@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from clonos_py import Job, Record, col
-from clonos_py.connectors import DeltaSink, FileSource
+from clonos_py.connectors import DeltaSink, DeltaSource, FileSink, FileSource, read_results
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 
@@ -30,6 +30,13 @@ def totals(lake: str) -> Job:
     return job
 
 
+def large(lake: str, follow: bool) -> Job:
+    job = Job("large")
+    orders = job.source(DeltaSource(f"{lake}/orders-by-day", Order, follow=follow), idle="5s")
+    orders.filter(col("amount") > 7).sink(FileSink(f"{lake}/large")).named("large")
+    return job
+
+
 ORDERS: list[dict[str, Any]] = [
     {"customer": f"c{n % 3}", "amount": n, "day": f"2026-01-0{n % 2 + 1}"} for n in range(12)
 ]
@@ -46,9 +53,11 @@ def run(job: Job, lake: str) -> None:
     run_job(job, resolve(job.settings, command_line={"runtime": "local", "checkpoints": f"{lake}/checkpoints"}))
 
 
-def test_the_example_with_delta_writes_what_it_says(lake: str) -> None:
+def test_the_examples_with_delta_write_what_they_say(lake: str) -> None:
     run(totals(lake), lake)
     orders = DeltaTable(f"{lake}/orders-by-day").to_pyarrow_table().to_pylist()
     assert sorted(order["amount"] for order in orders) == list(range(12))
     spent = {row["customer"]: row["spent"] for row in DeltaTable(f"{lake}/spent").to_pyarrow_table().to_pylist()}
     assert spent == {f"c{n}": sum(order["amount"] for order in ORDERS[n::3]) for n in range(3)}
+    run(large(lake, follow=False), lake)
+    assert sorted(row["amount"] for row in read_results(f"{lake}/large")) == [8, 9, 10, 11]
