@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.file_results import read_results
     from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource
+    from clonos_py.connectors.iceberg.sink import IcebergSink
+    from clonos_py.connectors.iceberg.source import IcebergSource
     from clonos_py.connectors.kafka.avro import Avro
     from clonos_py.connectors.kafka.clients import KafkaSecurity
     from clonos_py.connectors.kafka.columns import KafkaDeadLetter
@@ -53,6 +55,8 @@ __all__ = [
     "FileDeadLetter",
     "FileSink",
     "FileSource",
+    "IcebergSink",
+    "IcebergSource",
     "IdempotentSink",
     "KafkaDeadLetter",
     "KafkaSecurity",
@@ -106,6 +110,8 @@ _HOMES = {
     "FileDeadLetter": "files",
     "FileSink": "files",
     "FileSource": "files",
+    "IcebergSink": "iceberg.sink",
+    "IcebergSource": "iceberg.source",
     "IdempotentSink": "row_writer",
     "KafkaDeadLetter": "kafka.columns",
     "KafkaSecurity": "kafka.clients",

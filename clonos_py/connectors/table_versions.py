@@ -10,15 +10,21 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+from typing_extensions import TypeVar
 
 from clonos_py.connectors.file_content import FileContent
 from clonos_py.connectors.parquet_reader import PIECE_ROWS, ParquetPartition
 from clonos_py.connectors.partitions import PartitionRead
-from clonos_py.model.errors import SourceError
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
+from clonos_py.model.record import ArrowSchema, Record, schema_of
+
+R = TypeVar("R", bound=Record, default=Any)
 
 _ROW_BITS = 36
 _UNITS_KEPT = 64
@@ -40,6 +46,10 @@ class VersionedTable(Protocol):
     """A table as the source needs it. Raises SourceErrors."""
 
     place: str
+
+    def resolved(self, version: Any) -> int:
+        """The number of a version as users name it; of None, of the newest one. Raises SourceError."""
+        ...
 
     def newest(self) -> int:
         """The newest version."""
@@ -75,6 +85,19 @@ class VersionPlace(NamedTuple):
         return VersionPlace(unit >> 1, bool(unit & 1), row)
 
 
+class TableRange(NamedTuple):
+    """The position where a new run begins, and the last version that it reads; None without an end."""
+
+    begin: int
+    until: int | None
+
+    @staticmethod
+    def at(version: int, existing: bool, follow: bool) -> TableRange:
+        """From the rows of a version, or from behind them. With ``follow`` there is no end."""
+        begin = VersionPlace(version, False, 0) if existing else VersionPlace(version + 1, True, 0)
+        return TableRange(begin.position, None if follow else version)
+
+
 class TableReader(Source):
     """The source of one task."""
 
@@ -82,17 +105,16 @@ class TableReader(Source):
         self,
         opened: Callable[[], VersionedTable],
         schema: pa.Schema,
-        begin: int,
-        until: int | None,
+        versions: TableRange,
         partitions: int,
         look_every_us: int,
         read_rows: int | None,
     ) -> None:
-        """``begin``: the position where a new run begins. ``until``: the last version to read; None without an end."""
-        self._opened, self._schema, self._begin, self._until = opened, schema, begin, until
+        self._opened, self._schema = opened, schema
+        self._begin, self._until = versions
         self._partitions, self._look_every_us = partitions, look_every_us
         self._rows_max = min(PIECE_ROWS, read_rows or PIECE_ROWS)
-        self._newest = -1 if until is None else until
+        self._newest = -1 if self._until is None else self._until
         self._look_next_us = 0
         self._positions: dict[int, int] = {}
         self._turn: deque[int] = deque()
@@ -195,6 +217,48 @@ class TableReader(Source):
         if number not in self._reading or self._reading[number][0] != file:
             self._reading[number] = file, _FileRows(file, self._schema, self._table)
         return self._reading[number][1]
+
+
+class VersionedSource(SourceDefinition[R]):
+    """Base of sources of tables. Subclasses implement ``_open``."""
+
+    look_every_us: int
+    """How often new versions are looked for."""
+
+    def __init__(
+        self, schema: type[R] | ArrowSchema, version: Any, follow: bool, existing: bool, partitions: int
+    ) -> None:
+        """``version``: what ``resolved`` of the table takes."""
+        self._version, self._follow, self._existing, self._partitions = version, follow, existing, partitions
+        self.schemas = (schema_of(schema),)
+        self.records = (schema if isinstance(schema, type) else None,)
+        if partitions < 1:
+            raise GraphError(f"{type(self).__name__}: partitions={partitions}: it must be at least 1")
+        if not follow and not existing:
+            raise GraphError(f"{type(self).__name__}: existing= is for a table that is followed: set follow=True")
+
+    def resolve(self) -> None:
+        """Fixes the version. Raises SourceError if there is no such table or version."""
+        _ = self._range
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Fixes the version before the job is submitted, so that all processes read the same one."""
+        _ = self._range
+        return self.__dict__
+
+    @cached_property
+    def _range(self) -> TableRange:
+        return TableRange.at(self._open().resolved(self._version), self._existing, self._follow)
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        (requested,) = columns
+        whole = self.schemas[0]
+        schema = whole if requested is None else pa.schema([whole.field(name) for name in requested])
+        return TableReader(self._open, schema, self._range, self._partitions, self.look_every_us, read_rows)
+
+    def _open(self) -> VersionedTable:
+        """The table. Raises SourceError."""
+        raise NotImplementedError
 
 
 class _FileRows:

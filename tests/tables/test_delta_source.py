@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from clonos_py import Record
 from clonos_py.connectors import DeltaSource, FileSink, read_results
-from clonos_py.connectors.delta.source import DeltaSource as Defined
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.testing import check_source
 from tests.connectors.killed_jobs import ITEMS, Item, copy_with_kills
@@ -161,7 +160,8 @@ class Strict(Record):
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "existing": ({"existing": False}, "are for a table that is followed: set follow=True"),
+    "existing": ({"existing": False}, "existing= is for a table that is followed: set follow=True"),
+    "changes of one version": ({"changes": "text"}, "changes= is for a table that is followed: set follow=True"),
     "changes": ({"follow": True, "changes": "kind"}, "changes='kind' is no column of the rows"),
     "partitions": ({"partitions": 0}, "partitions=0: it must be at least 1"),
 }
@@ -182,7 +182,7 @@ def test_what_is_not_there_is_one_line(place: Path, tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=line):
             source.resolve()
     with pytest.raises(SourceError, match=r"\.parquet has no column none; it has number"):
-        taken(opened(Defined(place, Strict)), {})
+        taken(opened(DeltaSource(place, Strict)), {})
 
 
 def test_each_row_is_read_once_although_tasks_are_killed(tmp_path: Path) -> None:

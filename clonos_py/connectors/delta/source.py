@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
-import pyarrow as pa
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.extras import need
 from clonos_py.connectors.local_paths import LocalPath, path_or_objects
-from clonos_py.connectors.table_versions import TableReader, VersionPlace
-from clonos_py.model.connectors import SourceDefinition
+from clonos_py.connectors.table_versions import VersionedSource, VersionedTable
 from clonos_py.model.errors import GraphError
-from clonos_py.model.operators import Source
-from clonos_py.model.record import ArrowSchema, Record, schema_of
-
-if TYPE_CHECKING:
-    from clonos_py.connectors.delta.versions import DeltaVersions
+from clonos_py.model.record import ArrowSchema, Record
 
 R = TypeVar("R", bound=Record, default=Any)
 
-_LOOK_EVERY_US = 1_000_000
 
-
-class TableVersion(msgspec.Struct, frozen=True):
-    """Where a new run begins, as ``VersionPlace.position``, and the last version that it reads."""
-
-    begin: int
-    until: int | None
-
-
-class DeltaSource(SourceDefinition[R]):
+class DeltaSource(VersionedSource[R]):
     """Reads the Delta table ``table``, a path or a URI such as ``s3://bucket/path``. It needs the extra ``delta``.
 
     ``schema`` is the class of the rows or their columns. Other columns of the table are not read; columns that older
@@ -51,6 +34,8 @@ class DeltaSource(SourceDefinition[R]):
     rows: ``vacuum`` with a retention that is longer than the job may lag behind.
     """
 
+    look_every_us = 1_000_000
+
     def __init__(
         self,
         table: LocalPath,
@@ -64,40 +49,14 @@ class DeltaSource(SourceDefinition[R]):
     ) -> None:
         need("DeltaSource", "deltalake", "delta")
         self._table = path_or_objects("DeltaSource", table)
-        self._version, self._follow, self._existing, self._changes = version, follow, existing, changes
-        self._partitions = partitions
-        self.schemas = (schema_of(schema),)
-        self.records = (schema if isinstance(schema, type) else None,)
-        if partitions < 1:
-            raise GraphError(f"DeltaSource: partitions={partitions}: it must be at least 1")
-        if not follow and (not existing or changes is not None):
-            raise GraphError("DeltaSource: existing= and changes= are for a table that is followed: set follow=True")
+        self._changes = changes
+        super().__init__(schema, version, follow, existing, partitions)
+        if not follow and changes is not None:
+            raise GraphError("DeltaSource: changes= is for a table that is followed: set follow=True")
         if changes is not None and changes not in self.schemas[0].names:
             raise GraphError(f"DeltaSource: changes={changes!r} is no column of the rows: declare it as text")
 
-    def resolve(self) -> None:
-        """Fixes the version. Raises SourceError if there is no such table or version."""
-        _ = self._range
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Fixes the version before the job is submitted, so that all processes read the same one."""
-        _ = self._range
-        return self.__dict__
-
-    @cached_property
-    def _range(self) -> TableVersion:
-        version = self._open().resolved(self._version)
-        begin = VersionPlace(version, False, 0) if self._existing else VersionPlace(version + 1, True, 0)
-        return TableVersion(begin.position, None if self._follow else version)
-
-    def _open(self) -> DeltaVersions:
+    def _open(self) -> VersionedTable:
         from clonos_py.connectors.delta.versions import DeltaVersions
 
         return DeltaVersions(self._table, self._changes)
-
-    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
-        (requested,) = columns
-        whole = self.schemas[0]
-        schema = whole if requested is None else pa.schema([whole.field(name) for name in requested])
-        begin, until = self._range.begin, self._range.until
-        return TableReader(self._open, schema, begin, until, self._partitions, _LOOK_EVERY_US, read_rows)
