@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from clonos_py import Instant, Job, Money, Record, col, count
-from clonos_py.connectors import CommitId, FileSource, RowCommitter, TransactionalSink
+from clonos_py.connectors import CommitId, FileSource, RowCommitter, SinkError, TransactionalSink
 
 ORDERS = str(Path(__file__).parent / "data" / "orders-*.jsonl")
 
@@ -51,6 +51,10 @@ class SqliteSink(TransactionalSink):
     def __init__(self, database: str, table: str, key: Sequence[str] = ()) -> None:
         self.upserts = self.deletes = bool(key)
         self._database, self._table, self._key = os.path.abspath(database), table, tuple(key)
+
+    def resolve(self, schema: pa.Schema) -> None:
+        if not os.path.isdir(folder := os.path.dirname(self._database)):
+            raise SinkError(f"there is no folder {folder} for the database: create it")
 
     def open(self, schema: pa.Schema) -> RowCommitter:
         return SqliteCommitter(self._database, self._table, schema, self._key)

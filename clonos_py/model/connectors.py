@@ -70,6 +70,10 @@ class SinkDefinition:
     """Whether it accepts deletions, which a ``Table`` needs whose rows may be removed. The schema passed to ``create``
     then has the column ``_change``: ``insert``, ``update`` or ``delete``."""
 
+    def resolve(self, schema: pa.Schema) -> None:
+        """Called once, when the job is submitted. Checks what rows of ``schema`` are written to, such as the columns of
+        a table. Raises SinkError."""
+
     def create(self, schema: pa.Schema) -> Sink:
         """The writer of one task for rows of ``schema``. Raises GraphError if the sink cannot write these."""
         raise NotImplementedError

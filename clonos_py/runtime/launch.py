@@ -6,7 +6,7 @@ from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClonosError, GraphError, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener, PlanWarning, no_listener
-from clonos_py.plan.logical import EnrichRows, ReadSource
+from clonos_py.plan.logical import EnrichRows, ReadSource, WriteSink
 from clonos_py.plan.physical import plan, unreadable_sinks
 from clonos_py.runtime.garbage import kept
 from clonos_py.runtime.run_control import Ended, controlled
@@ -20,14 +20,18 @@ from clonos_py.settings.resolution import check_run
 
 
 def planned(job: Job, settings: Settings) -> PhysicalPlan:
-    """The plan of a run, whose sources have looked up what they read. Raises GraphError or SettingError."""
+    """The plan of a run, whose sources have looked up what they read, and whose sinks have checked what they write to.
+    Raises GraphError or SettingError, and SourceError or SinkError for what was found."""
     check_run(settings)
     physical = plan(job, settings)
     for complaint in unreadable_sinks(job.graph(), settings):
         raise GraphError(complaint)
-    for node in job.graph().nodes:
+    graph = job.graph()
+    for node in graph.nodes:
         if isinstance(node.work, ReadSource | EnrichRows):
             node.work.definition.resolve()
+        elif isinstance(node.work, WriteSink):
+            node.work.definition.resolve(graph.schema(node.inputs[0]))
     return physical
 
 

@@ -79,6 +79,14 @@ def test_the_sink_of_a_table_keeps_the_contract(tmp_path: Path) -> None:
     check_sink(sink, lambda: rows_of(database, "latest"), row=measurement, later=corrected)
 
 
+def test_a_sink_checks_what_it_writes_to_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = f"{ROOT}/examples/sqlite_sink.py"
+    assert invoke(["run", job, "--runtime", "local", "--database", f"{tmp_path}/nowhere/out.sqlite"]) == 1
+    assert f"error: there is no folder {tmp_path}/nowhere for the database: create it" in capsys.readouterr().err
+
+
 class Latest(Record):
     sensor: int | None
     took: timedelta
