@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
     from clonos_py.connectors.partitions import Partition, PartitionRead, PartitionReader
+    from clonos_py.connectors.postgres.sink import PostgresSink
     from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
     from clonos_py.connectors.row_reader import PartitionedSource, RowReader
     from clonos_py.connectors.row_writer import IdempotentSink, RowWriter
@@ -72,6 +73,7 @@ __all__ = [
     "PartitionRead",
     "PartitionReader",
     "PartitionedSource",
+    "PostgresSink",
     "PrintSink",
     "Protobuf",
     "Read",
@@ -123,6 +125,7 @@ _HOMES = {
     "PartitionRead": "partitions",
     "PartitionReader": "partitions",
     "PartitionedSource": "row_reader",
+    "PostgresSink": "postgres.sink",
     "PrintSink": "console",
     "Protobuf": "kafka.protobuf",
     "RowCommitter": "row_committer",

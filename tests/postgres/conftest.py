@@ -1,0 +1,28 @@
+"""The server of PostgreSQL that these tests share. Without one installed they are skipped."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from clonos_py.bench.postgres.server import MISSING, PostgresServer, installed, postgres_server
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    programs = installed()
+    if programs is None:
+        pytest.skip(MISSING)
+    with postgres_server(programs) as made:
+        yield made
+
+
+@pytest.fixture
+def table(server: PostgresServer) -> str:
+    """The name of a new table, which the test creates."""
+    return f"t_{os.getpid()}_{next(_numbers)}"
