@@ -27,6 +27,7 @@ from clonos_py.dsl.aggregation import (
 )
 from clonos_py.dsl.assigning import with_assigned_time
 from clonos_py.dsl.callsite import located
+from clonos_py.dsl.changed_rows import table_of_changes
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.duplicates import without_duplicates
@@ -284,6 +285,20 @@ class Stream(Helpful, Generic[R]):
         """
         with located("distinct") as site:
             return Stream(without_duplicates(self._output, columns, ttl, site))
+
+    def to_table(self, *keys: str, deleted: Expr | None = None) -> Table[Any]:
+        """A table of rows that are changes: a row replaces the one before of the same ``keys``, in order of arrival, or
+        deletes it. All rows of a key have to come from one partition of the source.
+
+        ``deleted``: whether a row deletes, such as ``col("op") == "d"``; only its keys count then. By default the
+        column ``_change`` says so, where it is ``delete``. It is not part of the table; without that column no row
+        deletes.
+
+        The state holds all rows of the table, so that what is made of it knows which values no longer count.
+        """
+        with located("to_table") as site:
+            refuse_changes(self._output, instead="it is a table already")
+            return Table(table_of_changes(self._output, keys, deleted, site))
 
     def with_event_time(self, column: str, *, delay: Duration = "0s", idle: Duration | None = None) -> Stream[R]:
         """Takes event time from a column, which may be a computed one, such as a result of ``strptime``.

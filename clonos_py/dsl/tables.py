@@ -163,6 +163,8 @@ class _MadeRows(UpdatingRows):
             )
         if isinstance(work, AggregateWindowTable):
             raise GraphError("state of windows ends with them: leave the ttl out, or aggregate without a window")
+        if isinstance(work, TopTable) and not work.order:
+            raise GraphError("this table loses the rows that its changes delete: leave the ttl out")
         if isinstance(work, JoinDeltas) or _of_a_table(work):
             raise GraphError("this table loses the rows that the tables it is made of lose: set the ttl there")
         if self._used is not None:

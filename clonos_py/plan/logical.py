@@ -200,7 +200,8 @@ class AggregateWindowTable:
 @dataclass(frozen=True)
 class TopTable:
     """The current first ``n`` rows per key. ``rank``: the column for a row's place. ``table_keys``: the columns that
-    identify a row of the table whose deltas it reads; None if it reads rows that do not change.
+    identify a row of the table whose deltas it reads; None if it reads rows that do not change. Without an ``order``
+    these are the keys: the only row of each is the last one.
     ``retract_when_changed`` and ``kind`` as for an aggregate. ``ttl_us``: how long a row stays in the table after its
     ``time_column``."""
 
