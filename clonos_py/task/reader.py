@@ -297,7 +297,8 @@ class Reader:
         """Records that a read enters the task: advances the position and the partition's event time. Returns the read
         with the watermark that each row finds, where an operator needs it."""
         self._take(read.partition, read.start, read.stop, read.checksum, read.identity, read.last)
-        self._idleness.gave(read.partition, now_us)
+        if read.event_count or read.last:  # else only the position has moved
+            self._idleness.gave(read.partition, now_us)
         return self._timed(read)
 
     def _timed(self, read: Read) -> Read:

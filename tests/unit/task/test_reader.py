@@ -176,6 +176,18 @@ def test_a_finished_partition_is_never_idle_and_does_not_hold_the_watermark_back
     assert reader.next_idle_us is None
 
 
+def test_a_read_that_only_moves_the_position_leaves_a_partition_idle() -> None:
+    """As of a source that follows one table of a database whose log has the changes of others, too."""
+    reader = timed()
+    reader.accept(read(0, 50), 0)
+    reader.accept(read(1, 60), 0)
+    for partition in (0, 1):
+        reader.fall_idle(partition)
+    reader.accept(Read(0, 1, 7, (None,)), 150)
+    assert reader.idle
+    assert reader.positions[0] == 7
+
+
 @pytest.mark.parametrize("behind", [0, 1])
 @pytest.mark.parametrize("first", [0, 1])
 def test_once_no_partition_is_active_the_watermark_is_that_of_the_one_ahead(behind: int, first: int) -> None:
