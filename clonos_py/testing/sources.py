@@ -64,6 +64,7 @@ def check_source(source: SourceDefinition, rows: Iterable[Any] | None = None, ro
 class _Check:
     def __init__(self, source: SourceDefinition, rows_max: int) -> None:
         self._source, self._rows_max = source, rows_max
+        self._opened: list[Reading] = []
         source.resolve()
         with holding(source, PORTABLE):
             self._pickled: bytes = cloudpickle.dumps(source)
@@ -74,6 +75,12 @@ class _Check:
         self._repeatable = not self._whole.source.logs_rows
 
     def run(self, rows: Iterable[Any] | None) -> None:
+        try:
+            self._run(rows)
+        finally:
+            self._close_from(0)
+
+    def _run(self, rows: Iterable[Any] | None) -> None:
         if not any(self._content.values()):
             broken(self._source, HAS_ROWS, "it gave none")
         if rows is not None:
@@ -92,8 +99,17 @@ class _Check:
 
     def _reading(self, index: int = 0, parallelism: int = 1, **created: Any) -> Reading:
         """An instance of the source, created as in a process of its own."""
+        self._close_from(1)
         definition: SourceDefinition = pickle.loads(self._pickled)
-        return Reading(self._source, definition, index, parallelism, **created)
+        reading = Reading(self._source, definition, index, parallelism, **created)
+        self._opened.append(reading)
+        return reading
+
+    def _close_from(self, first: int) -> None:
+        """Closes instances, with what they have opened. The first one stays open beside the others."""
+        for reading in self._opened[first:]:
+            reading.source.close()
+        del self._opened[first:]
 
     @property
     def _reads(self) -> Sequence[Read]:
