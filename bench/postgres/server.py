@@ -83,20 +83,25 @@ class PostgresServer:
         return str(self._programs / name)
 
     def start(self) -> None:
-        """Starts the server, and returns when it accepts connections."""
-        arguments = [self.program("postgres"), "-D", str(self._data)]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd="/", **self._user)
+        """Starts the server, and returns when it accepts connections. After a kill it does not start until the last of
+        its former processes has noticed that."""
         until_s = time.monotonic() + _START_S
         while True:
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._started()
             try:
                 self.connect().close()
             except psycopg.OperationalError:
-                if time.monotonic() > until_s or self._process.poll() is not None:
+                if time.monotonic() > until_s:
                     raise
                 time.sleep(0.02)
             else:
                 return
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        arguments = [self.program("postgres"), "-D", str(self._data)]
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(arguments, stdout=log, stderr=log, cwd="/", **self._user)
 
     def kill(self) -> None:
         """Kills it as a failure of its machine would: it closes no file."""

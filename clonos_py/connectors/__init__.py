@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.memory import MemorySink, MemorySource
     from clonos_py.connectors.partitions import Partition, PartitionRead, PartitionReader
     from clonos_py.connectors.postgres.sink import PostgresSink
+    from clonos_py.connectors.postgres.source import PostgresSource
     from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
     from clonos_py.connectors.row_reader import PartitionedSource, RowReader
     from clonos_py.connectors.row_writer import IdempotentSink, RowWriter
@@ -74,6 +75,7 @@ __all__ = [
     "PartitionReader",
     "PartitionedSource",
     "PostgresSink",
+    "PostgresSource",
     "PrintSink",
     "Protobuf",
     "Read",
@@ -126,6 +128,7 @@ _HOMES = {
     "PartitionReader": "partitions",
     "PartitionedSource": "row_reader",
     "PostgresSink": "postgres.sink",
+    "PostgresSource": "postgres.source",
     "PrintSink": "console",
     "Protobuf": "kafka.protobuf",
     "RowCommitter": "row_committer",

@@ -54,23 +54,26 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table of the catalog. ``keys``: the columns of each unique index without a condition; ``replica``: those that
-    identify the old row of a change; ``full``: whether changes have the whole old row."""
+    """A table of the catalog. ``keys``: the columns of each unique index without a condition; ``primary``: those of the
+    primary key; ``replica``: those that identify the old row of a change; ``full``: whether changes have the whole old
+    row; ``ordinary``: whether it has rows of its own, or in partitions, which is then ``partitioned``."""
 
     id: int
     name: TableName
     columns: Sequence[TableColumn]
     keys: Sequence[frozenset[str]]
+    primary: frozenset[str]
     replica: frozenset[str]
     full: bool
     ordinary: bool
+    partitioned: bool
 
     def column(self, name: str) -> TableColumn | None:
         return next((column for column in self.columns if column.name == name), None)
 
 
 _TABLE = """
-    SELECT c.oid::int8, n.nspname, c.relkind IN ('r', 'p'), c.relreplident::text
+    SELECT c.oid::int8, n.nspname, c.relkind IN ('r', 'p'), c.relkind = 'p', c.relreplident::text
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass(%s) AND c.relkind IN ('r', 'p', 'f', 'v')
 """
@@ -104,15 +107,16 @@ def look_up(connection: Connection, name: TableName) -> FoundTable | None:
     found = connection.execute(_TABLE, [name.sql.as_string(connection)]).fetchone()
     if found is None:
         return None
-    table, schema, ordinary, identity = found
+    table, schema, ordinary, partitioned, identity = found
     columns = [
         TableColumn(column, type_, base, category, array, notnull and not default, not notnull, generated)
         for column, type_, base, category, array, notnull, default, generated in connection.execute(_COLUMNS, [table])
     ]
     indexes = connection.execute(_KEYS, [table]).fetchall()
-    replica: Sequence[str] = next(
-        (names for names, primary, chosen in indexes if (primary if identity == "d" else chosen)), []
-    )
+    primary: frozenset[str] = frozenset(*(names for names, is_primary, _ in indexes if is_primary))
+    chosen: frozenset[str] = frozenset(*(names for names, _, is_chosen in indexes if is_chosen))
+    replica = {"d": primary, "i": chosen}.get(identity, frozenset[str]())
     keys = [frozenset(names) for names, _, _ in indexes]
     full_name = TableName(name.table, schema)
-    return FoundTable(table, full_name, columns, keys, frozenset(replica), identity == "f", ordinary)
+    full_row = identity == "f"
+    return FoundTable(table, full_name, columns, keys, primary, replica, full_row, ordinary, partitioned)
