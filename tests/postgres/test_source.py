@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg
@@ -14,11 +15,13 @@ import pytest
 
 from clonos_py import Money, Record
 from clonos_py.bench.postgres.server import PostgresServer
+from clonos_py.cli.main import invoke
 from clonos_py.connectors import PostgresSource
 from clonos_py.connectors.postgres import replication
 from clonos_py.connectors.postgres.log_place import LogPlace
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.testing import check_source
+from examples import postgres_debts
 from tests.postgres.followers import Follower, applied, following
 from tests.waiting import wait_until
 
@@ -495,6 +498,14 @@ def test_a_slot_that_the_server_has_given_up_is_named(server: PostgresServer, da
     finally:
         database.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
         database.execute("SELECT pg_reload_conf()")
+
+
+def test_a_plan_and_a_check_do_not_connect(capsys: pytest.CaptureFixture[str]) -> None:
+    """A check makes rows up: to read some would create the slot."""
+    job = str(Path(postgres_debts.__file__))
+    assert invoke(["plan", job, "--dsn", "host=/nowhere"]) == 0
+    assert invoke(["check", job, "--dsn", "host=/nowhere"]) == 0
+    assert "source 'changes' gave no rows: they were made up from its schema" in capsys.readouterr().out
 
 
 def test_a_definition_that_cannot_work_is_refused_where_it_is_written() -> None:

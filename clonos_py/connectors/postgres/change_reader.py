@@ -38,25 +38,27 @@ class FoundSource:
     stop: int | None
 
 
+@dataclass(frozen=True)
+class OpenedSource:
+    """What a reader works with."""
+
+    target: StreamTarget
+    found: FoundSource
+    keeper: SlotKeeper
+    copy: CopyReader
+    decoder: RowChanges
+
+
 class ChangeReader(Source):
     """The source of one task. The first one reads everything: positions below ``_first`` number the rows of the copy,
     the others are places in the log."""
 
-    def __init__(
-        self,
-        target: StreamTarget,
-        found: FoundSource,
-        keeper: SlotKeeper,
-        schema: pa.Schema,
-        names: Sequence[str],
-        rows_max: int,
-    ) -> None:
-        self._target, self._found, self._keeper = target, found, keeper
-        self._rows_max = rows_max
-        self._copy = CopyReader(target.address, target.name, keeper.copy, schema, names)
-        self._decoder = RowChanges(schema, found.identity, names)
-        self._first = LogPlace(found.slot.start).position
-        self._end = None if found.stop is None else LogPlace(max(found.stop, found.slot.start)).position
+    consumes = True
+    """For ``clonos check`` alone no slot is created."""
+
+    def __init__(self, opened: Callable[[], OpenedSource], rows_max: int) -> None:
+        """``opened`` may connect to the server."""
+        self._opened, self._rows_max = opened, rows_max
         self._position = 0
         self._own = False
         self._done = False
@@ -72,6 +74,12 @@ class ChangeReader(Source):
         return 0 if self._found.slot.rows else self._first
 
     def open(self, index: int, parallelism: int) -> None:
+        opened = self._opened()
+        self._target, self._found, self._keeper = opened.target, opened.found, opened.keeper
+        self._copy, self._decoder = opened.copy, opened.decoder
+        start, stop = opened.found.slot.start, opened.found.stop
+        self._first = LogPlace(start).position
+        self._end = None if stop is None else LogPlace(max(stop, start)).position
         self._own = index == 0
         self._position = self.begins(0)
 

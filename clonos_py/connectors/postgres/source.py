@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import psycopg
 import pyarrow as pa
 
 from clonos_py.connectors.postgres.catalog import FoundTable, TableName, look_up
-from clonos_py.connectors.postgres.change_reader import ChangeReader, FoundSource
+from clonos_py.connectors.postgres.change_reader import ChangeReader, FoundSource, OpenedSource
 from clonos_py.connectors.postgres.change_stream import StreamTarget
+from clonos_py.connectors.postgres.pgoutput import RowChanges
 from clonos_py.connectors.postgres.server import Connection, PostgresAddress, told
 from clonos_py.connectors.postgres.slot import SlotKeeper, of_text
+from clonos_py.connectors.postgres.table_copy import CopyReader
 from clonos_py.connectors.postgres.text_values import readable
 from clonos_py.connectors.secrets import Secret
 from clonos_py.model.connectors import SourceDefinition
@@ -108,13 +110,17 @@ class PostgresSource(SourceDefinition[Any]):
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         (requested,) = columns
-        found, keeper = self.found, self._keeper
+        names = tuple(self.schemas[0].names) if requested is None else requested
+        return ChangeReader(partial(self._opened, names), min(_READ_ROWS, read_rows or _READ_ROWS))
+
+    def _opened(self, names: tuple[str, ...]) -> OpenedSource:
+        found, keeper, schema = self.found, self._keeper, self.schemas[0]
         target = StreamTarget(
             self._address, keeper.where, found.table, self._slot, self._publication, found.token, found.stop,
             self._away_s,
         )  # fmt: skip
-        names = tuple(self.schemas[0].names) if requested is None else requested
-        return ChangeReader(target, found, keeper, self.schemas[0], names, min(_READ_ROWS, read_rows or _READ_ROWS))
+        copy = CopyReader(self._address, target.name, keeper.copy, schema, names)
+        return OpenedSource(target, found, keeper, copy, RowChanges(schema, found.identity, names))
 
     def _checked(self, connection: Connection, where: str) -> FoundTable:
         """The table, if its changes can be followed. Raises SourceError and psycopg.Error."""
