@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.matching import with_keys
+from clonos_py.columns.matching import match, with_keys
 from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Bools, Ints
 from clonos_py.model.joins import JoinColumns, JoinType
@@ -25,7 +25,8 @@ class Pairs:
     """Builds rows of ``schema`` from pairs of rows. Fields that ``columns`` does not name are constants.
 
     In a left join a pair may lack its right row, which is written as ``NO_ROW``: its columns are null. A key of a full
-    join that has the same name on both sides, ``keys``, is taken from the row that is there.
+    join that has the same name on both sides, ``keys``, is taken from the row that is there, and so are the columns
+    ``of_either``.
     """
 
     def __init__(
@@ -34,11 +35,13 @@ class Pairs:
         schema: pa.Schema,
         how: JoinType = JoinType.INNER,
         keys: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        of_either: Sequence[str] = (),
     ) -> None:
         self._origins = {name: (side, column) for name, side, column in columns}
         self._schema = schema
-        self._looks_up = how is JoinType.LEFT
-        self._of_either = {a for a, b in zip(*keys, strict=True) if a == b} if how is JoinType.FULL else set[str]()
+        self._how = how
+        shared = [a for a, b in zip(*keys, strict=True) if a == b] if how is JoinType.FULL else []
+        self._of_either = {*shared, *of_either}
 
     def needed(self, side: int, *others: str | None) -> list[str]:
         """The columns of a side that results need, and ``others``; without duplicates, in a fixed order."""
@@ -78,6 +81,26 @@ class Pairs:
         columns = [self._column(field, sides, taken, count, constants or {}) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
+    def joined(
+        self,
+        left: pa.RecordBatch | None,
+        right: pa.RecordBatch | None,
+        keys: tuple[Sequence[str], Sequence[str]],
+        constants: dict[str, int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The join of two batches, either of which may be missing, on equal ``keys``; rows without a match come last.
+        Null equals nothing."""
+        matches = np.empty(0, np.int64), np.empty(0, np.int64)
+        if left is not None and right is not None:
+            matches = match(left, keys[0], right, keys[1])
+            if self._how.pairs:
+                yield from self.batches((left, right), matches, constants)
+            elif self._how is JoinType.SEMI:
+                yield from self.alone(left, 0, np.unique(matches[0]), constants)
+        for side, (rows, matched) in enumerate(zip((left, right), matches, strict=True)):
+            if rows is not None and self._how.unmatched[side]:
+                yield from self.alone(rows, side, without_match(matched, rows.num_rows), constants)
+
     def alone(
         self, rows: pa.RecordBatch, side: int, numbers: Ints | None = None, constants: dict[str, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -87,7 +110,7 @@ class Pairs:
         return self.batches(sides, taken, constants)
 
     def _positions(self, numbers: Ints) -> Any:
-        lacking = self._looks_up and len(numbers) > 0 and numbers.min() == NO_ROW
+        lacking = self._how is JoinType.LEFT and len(numbers) > 0 and numbers.min() == NO_ROW
         return pa.array(numbers, mask=numbers == NO_ROW) if lacking else pa.array(numbers)
 
     def _column(

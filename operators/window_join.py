@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.matching import match
 from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator
@@ -31,7 +30,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import WINDOW_END, WINDOW_START, Hopping, Tumbling
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, with_groups
-from clonos_py.operators.pairs import Pairs, matchable, without_match
+from clonos_py.operators.pairs import Pairs, matchable
 from clonos_py.operators.panes import PANE_COLUMN
 
 _SIDES = ("left", "right")
@@ -194,22 +193,8 @@ class WindowJoin(Operator):
         if not any(found and (pieces[1 - side] or self._how.unmatched[side]) for side, found in enumerate(pieces)):
             return
         left, right = (concat(found) if found else None for found in pieces)
-        for batch in self._results(left, right, {WINDOW_START: start, WINDOW_END: end}):
+        for batch in self._pairs.joined(left, right, self._keys, {WINDOW_START: start, WINDOW_END: end}):
             self.out.emit(batch)
-
-    def _results(
-        self, left: pa.RecordBatch | None, right: pa.RecordBatch | None, window: dict[str, int]
-    ) -> Iterator[pa.RecordBatch]:
-        matches = np.empty(0, np.int64), np.empty(0, np.int64)
-        if left is not None and right is not None:
-            matches = match(left, self._keys[0], right, self._keys[1])
-            if self._how.pairs:
-                yield from self._pairs.batches((left, right), matches, window)
-            elif self._how is JoinType.SEMI:
-                yield from self._pairs.alone(left, 0, np.unique(matches[0]), window)
-        for side, (rows, matched) in enumerate(zip((left, right), matches, strict=True)):
-            if rows is not None and self._how.unmatched[side]:
-                yield from self._pairs.alone(rows, side, without_match(matched, rows.num_rows), window)
 
     def _pieces(self, side: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for at in range(start, end, self._width):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clonos_py.columns.times import MOMENT
-from clonos_py.columns.views import plain
+from clonos_py.columns.views import plain, plain_type
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of
@@ -21,13 +21,13 @@ from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.joins import Bounds, JoinColumns, JoinType
 from clonos_py.model.record import schema_of
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.plan.logical import JOINING, EnrichRows, EventTimeColumn, JoinHistory, JoinVersions, JoinWindows
 
 Keys = str | tuple[str, str] | list[str | tuple[str, str]]
 """One name for both sides, a pair of names (left, right), or a list of these."""
 
-Within = Tumbling | Hopping | Between | Until | AsOf | Forever
+Within = Tumbling | Hopping | Session | Between | Until | AsOf | Forever
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """Which rows a join gives: ``JoinType``."""
@@ -45,14 +45,16 @@ def joined(
     refuse_changes(left, right, instead="join the rows that the table is made of")
     pairs = key_pairs(on, left.schema, right.schema)
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
-    windowed = isinstance(within, Tumbling | Hopping)
+    windowed = isinstance(within, Tumbling | Hopping | Session)
     if not windowed and not isinstance(within, Between | Until | AsOf | Forever):
         raise GraphError(
-            f"within={within!r}: a match may take tumbling(...), hopping(...), between(...), until(...), as_of(...) or "
-            "forever(...)"
+            f"within={within!r}: a match may take tumbling(...), hopping(...), session(...), between(...), until(...), "
+            "as_of(...) or forever(...)"
         )
     kind = join_type(how)
     _check(within, kind)
+    if isinstance(within, Session):
+        _check_session(within, left.schema, right.schema, pairs)
     bounds_made = window_bounds(left, into) if windowed else {}
     schema, columns = result_columns(left.schema, right.schema, pairs, into, bounds_made, kind)
     work: JOINING
@@ -118,6 +120,22 @@ def _check(within: Within, how: JoinType) -> None:
         )
     if isinstance(within, AsOf) and how.unmatched[1]:
         raise GraphError(f"how={how.value!r}: as_of() looks up a right row for each left one; {LOOKS_UP}")
+
+
+def _check_session(within: Session, left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]]) -> None:
+    """Raises GraphError for sessions in processing time, and for keys of which one session cannot be made."""
+    if within.processing_time:
+        raise GraphError(
+            "a join takes sessions in event time only: leave processing_time out, or take tumbling(..., "
+            "processing_time=True)"
+        )
+    for first, second in pairs:
+        types = [plain_type(schema.field(key).type) for schema, key in ((left, first), (right, second))]
+        if types[0] != types[1]:
+            raise GraphError(
+                f"the key {first!r} is {types[0]} on the left, {second!r} is {types[1]} on the right: a session needs "
+                "the same type on both sides, cast() gives it"
+            )
 
 
 def _event_time(work: JoinHistory) -> EventTimeColumn | None:

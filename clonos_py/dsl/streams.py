@@ -383,9 +383,9 @@ class Stream(Helpful, Generic[R]):
         how: How = "inner",
         load_first: bool = False,
     ) -> Stream[Any]:
-        """Joins rows with equal keys. ``within`` says which pairs match: rows in the same window, rows within a
-        distance in event time (``between``), right rows during the lifetime of the left row (``until``), the right row
-        that is valid at the time of the left row (``as_of``), or all rows (``forever``).
+        """Joins rows with equal keys. ``within`` says which pairs match: rows in the same window or session, rows
+        within a distance in event time (``between``), right rows during the lifetime of the left row (``until``), the
+        right row that is valid at the time of the left row (``as_of``), or all rows (``forever``).
 
         ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
         pairs. Its fields are filled by name from either side and, with a window, from ``window_start`` and

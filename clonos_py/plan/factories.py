@@ -15,7 +15,7 @@ from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, SourcePlan
-from clonos_py.model.windows import Session
+from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.operators.distinct import Distinct, DistinctCombine
 from clonos_py.operators.enrichment import Enrich
@@ -238,9 +238,16 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             from clonos_py.operators.over import Over
 
             return partial(Over, keys, last, aggregates, node.schemas[0], time_column)
-        case JoinWindows() as work:
+        case JoinWindows(window=Session() as window, left_time=str(left_time), right_time=str(right_time)) as work:
+            from clonos_py.operators.session_join import SessionJoin
+
             return partial(
-                WindowJoin, work.left_keys, work.right_keys, work.window, work.left_time or "", work.right_time or "",
+                SessionJoin, _some_of(rows, work.left_keys), work.right_keys, window, left_time, right_time,
+                work.columns, node.schemas[0], work.how,
+            )  # fmt: skip
+        case JoinWindows(window=Tumbling() | Hopping() as window) as work:
+            return partial(
+                WindowJoin, work.left_keys, work.right_keys, window, work.left_time or "", work.right_time or "",
                 work.columns, node.schemas[0], work.how,
             )  # fmt: skip
         case JoinHistory() as work:

@@ -99,7 +99,7 @@ def late_rule(node: Node, side: int) -> LateRule | None:
         case TopWindows(window=window, time_column=time):
             return LateForWindows(window, time)
         case JoinWindows(window=window, left_time=str(left), right_time=str(right)):
-            return None if window.processing_time else LateForWindows(window, right if side else left)
+            return LateForWindows(window, right if side else left) if isinstance(window, InPanes) else None
         case JoinHistory(bounds=tuple(), left_time=str(left), right_time=str(right)):
             return BehindWatermark(right if side else left)
         case CallPerWindow(window=window, time_column=time):

@@ -26,7 +26,7 @@ from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.model.tables import DELTA_WEIGHT, FirstOf, SortKey, TableMode
-from clonos_py.model.windows import Bounded, Counted, Emit, Hopping, Last, Tumbling, Window
+from clonos_py.model.windows import Bounded, Counted, Emit, Hopping, Last, Session, Tumbling, Window
 
 
 class Port(NamedTuple):
@@ -299,11 +299,12 @@ class DistinctRows:
 
 @dataclass(frozen=True)
 class JoinWindows:
-    """``columns``: output name, side, input name. The bounds of the window may be further fields of the output."""
+    """``columns``: output name, side, input name. The bounds of the window may be further fields of the output. For
+    sessions the keys of both sides have equal types."""
 
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
-    window: Tumbling | Hopping
+    window: Tumbling | Hopping | Session
     left_time: str | None
     right_time: str | None
     columns: JoinColumns

@@ -10,7 +10,21 @@ from typing import Any
 import duckdb
 import pytest
 
-from clonos_py import Instant, Job, Record, Stream, as_of, between, col, count, forever, hopping, tumbling, until
+from clonos_py import (
+    Instant,
+    Job,
+    Record,
+    Stream,
+    as_of,
+    between,
+    col,
+    count,
+    forever,
+    hopping,
+    session,
+    tumbling,
+    until,
+)
 from clonos_py.connectors import MemorySource
 from clonos_py.dsl.joining import How
 from clonos_py.model.errors import GraphError
@@ -38,7 +52,17 @@ class Case:
 
 
 _WINDOWED = "(SELECT *, unnest(range(time // 10_000_000 - 1, time // 10_000_000 + 1)) AS slot FROM {})"
+_SESSIONS = """
+    (SELECT *, sum(begins) OVER (PARTITION BY key ORDER BY time RANGE UNBOUNDED PRECEDING) AS slot FROM (
+        SELECT *, coalesce((time - lag(time) OVER (PARTITION BY key ORDER BY time) > 2_000_000)::INT, 0) AS begins
+        FROM (SELECT *, 'l' AS side FROM l UNION ALL SELECT *, 'r' FROM r)
+    ))"""
 CASES = {
+    "session": Case(
+        session("2s"),
+        "l.slot = r.slot",
+        (f"(FROM {_SESSIONS} WHERE side = 'l') l", f"(FROM {_SESSIONS} WHERE side = 'r') r"),
+    ),
     "between": Case(between("-2s", "3s"), "r.time - l.time BETWEEN -2_000_000 AND 3_000_000"),
     "until": Case(until("until"), "r.time BETWEEN l.time AND l.time + 4_000_000"),
     "ttl": Case(forever(ttl="3s"), "r.time - l.time BETWEEN -3_000_000 AND 3_000_000"),

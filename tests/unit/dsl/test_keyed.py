@@ -317,7 +317,15 @@ class Windowless(Record):
         (lambda p, b: p.join(b, on=[], within=forever()), "it takes a name, a pair of names"),
         (lambda p, b: p.join(b, on=("id", "bidder"), within=forever()), "both sides have a column 'at'"),
         (lambda p, b: p.join(b, on=("id", "bidder"), within=forever(), into=Both), "both sides have a column 'at'"),
-        (lambda p, b: p.join(b, on=("id", "bidder"), within=session("1s")), "a match may take tumbling"),
+        (lambda p, b: p.join(b, on=("id", "bidder"), within=counted(3)), "a match may take tumbling"),
+        (
+            lambda p, b: p.join(b, on=("id", "bidder"), within=session("1s", processing_time=True)),
+            "sessions in event time only",
+        ),
+        (
+            lambda p, b: p.join(b.with_columns(n=col("bidder").cast(pa.int32())), on=("id", "n"), within=session("1s")),
+            "a session needs the same type on both sides",
+        ),
         (lambda p, b: p.join(b, on=("id", "bidder"), within=forever(), into=Windowless), "Windowless.window_end"),
         (
             lambda p, b: p.select("id").join(b, on=("id", "bidder"), within=tumbling("1s")),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -14,10 +16,13 @@ from hypothesis import strategies as st
 from clonos_py.connectors import MemorySource
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.record import Record
+from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.enrichment import Enrich
 from clonos_py.operators.history_join import HistoryJoin
+from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.session_join import SessionJoin
 from clonos_py.operators.version_join import VersionJoin
 from clonos_py.operators.window_join import WindowJoin
 from tests.unit.operators.join_histories import (
@@ -88,6 +93,77 @@ def test_window_joins_equal_duckdb(
         for rows in seen
     )
     assert found == by_duckdb(how, left, right, "l.time = r.time", "time")
+
+
+class Sessions:
+    """The sessions of one key, row by row."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[int, int, list[str]]] = []
+        self.of: dict[str, int] = {}
+
+    def take(self, rows: Sequence[tuple[int, str]], reached: int) -> None:
+        """The rows of a batch come together."""
+        new: list[tuple[int, int, list[str]]] = []
+        for at, name in rows:
+            new = _merged(new, (at, at + GAP, [name]))
+        for start, end, names in new:
+            meets = any(start <= other[1] and other[0] <= end for other in self.open)
+            if meets or end > reached:
+                self.open = _merged(self.open, (start, end, names))
+
+    def advance(self, reached: int) -> None:
+        for start, _, names in (ended := [one for one in self.open if one[1] <= reached]):
+            self.of |= dict.fromkeys(names, start)
+        self.open = [one for one in self.open if one not in ended]
+
+
+def _merged(known: list[Any], one: tuple[int, int, list[str]]) -> list[Any]:
+    met = [other for other in known if one[0] <= other[1] and other[0] <= one[1]]
+    starts, ends, names = zip(one, *met, strict=True)
+    return [*(other for other in known if other not in met), (min(starts), max(ends), [*chain.from_iterable(names)])]
+
+
+GAP = 7
+
+
+@settings(max_examples=300)
+@given(every_type, histories_with_nulls, st.integers(0, 14), st.integers(1, 3))
+def test_session_joins_equal_duckdb(how: JoinType, history: list[Step], rescale_at: int, parallelism: int) -> None:
+    columns, result = result_of(how, ("window_start", pa.int64()))
+    key_fields = pa.schema([("key", pa.int64())])
+    found, seen = run(
+        lambda: SessionJoin(key_fields, ["key"], Session(GAP), "at", "at", columns, result, how),
+        history,
+        rescale_at,
+        parallelism,
+    )
+    session_of = sessions(how, history)
+    left, right = (
+        [(key, name, session_of[name], None) for key, _, name, _ in rows if name in session_of] for rows in seen
+    )
+    assert found == by_duckdb(how, left, right, "l.time = r.time", "time")
+
+
+def sessions(how: JoinType, history: list[Step]) -> dict[str, int]:
+    """By row that is not late and may be in a result: the start of its session."""
+    by_key: defaultdict[int | None, Sessions] = defaultdict(Sessions)
+    watermark = -1_000
+    for number, step in enumerate([*history, MAX_TIME]):
+        if isinstance(step, int):
+            if step > watermark:
+                watermark = step
+                for known in by_key.values():
+                    known.advance(watermark if watermark == MAX_TIME else watermark - 1)
+            continue
+        side, rows = step
+        of_key: defaultdict[int | None, list[tuple[int, str]]] = defaultdict(list)
+        for i, (key, at) in enumerate(rows):
+            if key is not None or how.unmatched[side]:
+                of_key[key].append((at, f"{number}.{i}"))
+        for key, own in of_key.items():
+            by_key[key].take(own, watermark - 1)
+    return {name: start for known in by_key.values() for name, start in known.of.items()}
 
 
 @settings(max_examples=200)
@@ -213,6 +289,26 @@ def test_rows_without_a_match_come_in_their_place_and_when_none_can_come() -> No
     assert pairs(out)[4:] == []
     advance(operator, ctx, 29)
     assert pairs(out)[4:] == [(2, None, "y")]
+
+
+def test_rows_leave_the_state_with_their_session() -> None:
+    columns, result = result_of(JoinType.INNER)
+    key_fields = pa.schema([("key", pa.int64())])
+    operator = SessionJoin(key_fields, ["key"], Session(GAP), "at", "at", columns, result)
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, 10, "a"), (2, 12, "b"), (1, 30, "c")]), 0)
+    operator.on_rows(batch([(1, 14, "x"), (2, 40, "y")]), 1)
+    advance(operator, ctx, 21)
+    assert pairs(out) == []
+    advance(operator, ctx, 22)
+    assert pairs(out) == [(1, "a", "x")]
+    assert live_rows(operator.snapshot(), "left") == live_rows(operator.snapshot(), "right") == 1
+
+
+def live_rows(state: OperatorState, table: str) -> int:
+    rows = KeyedRows(["key"], table)
+    rows.restore([state], range(128))
+    return rows.live_row_count
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""Session join: joins rows with equal keys that are in the same session, which the rows of both sides make.
+
+The sessions are those of ``SessionAggregate`` over the rows of both sides. When some have ended by the watermark, their
+rows are paired: in the order of sessions, then of the left row, then of the right row. An outer join then gives the
+rows without a match in their session. Late rows are dropped and counted as ``late_rows``. Rows with a null key have
+sessions, too, but match nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.matching import with_keys
+from clonos_py.columns.views import Column, Ints, fixed, plain
+from clonos_py.model.hidden import hidden
+from clonos_py.model.joins import JoinColumns, JoinType
+from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.model.state import OperatorState, united
+from clonos_py.model.windows import BOUNDS, Session
+from clonos_py.operators.event_time_range import event_times
+from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.pairs import Pairs, among, matchable, without_match
+from clonos_py.operators.sessions import SessionAggregate
+from clonos_py.operators.window_operator import LATE_PORT
+
+_SIDES = ("left", "right")
+_TIME, _ROW, _SESSION = hidden("time"), hidden("row"), hidden("session")
+
+
+class SessionJoin(Operator):
+    """Joins on equal keys (null equals nothing) within sessions in event time.
+
+    ``key_fields``: the fields of the left keys; those of the right have the same types. ``columns`` give the origin of
+    each field of ``schema``, except of ``window_start`` and ``window_end``. ``how``: which rows are in the result.
+    """
+
+    def __init__(
+        self,
+        key_fields: pa.Schema,
+        right_keys: Sequence[str],
+        window: Session,
+        left_time: str,
+        right_time: str,
+        columns: JoinColumns,
+        schema: pa.Schema,
+        how: JoinType = JoinType.INNER,
+    ) -> None:
+        self._keys = (tuple(key_fields.names), tuple(right_keys))
+        self._times = (left_time, right_time)
+        self._unmatched = how.unmatched
+        self._bounds = [field for field in schema if field.name in BOUNDS]
+        bounds = tuple((field.name, 0, field.name) for field in self._bounds)
+        self._kept = tuple(
+            Pairs(columns, schema, how, self._keys).needed(side, *self._keys[side], self._times[side])
+            for side in (0, 1)
+        )
+        self._pairs = Pairs((*columns, *bounds), schema, how, self._keys, of_either=[name for name, _, _ in bounds])
+        self._sessions = _Sessions(key_fields, window)
+        self._rows = tuple(KeyedRows(keys, table) for keys, table in zip(self._keys, _SIDES, strict=True))
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._sessions.open(ctx)
+
+    @property
+    def final(self) -> bool:
+        return True
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        time, keys = self._times[side], self._keys[side]
+        rows = matchable(rows, keys, [time], self.ctx.count, self._unmatched[side])
+        if not rows.num_rows:
+            return
+        late = self._sessions.take([rows.column(key) for key in keys], event_times(rows, time))
+        if len(late):
+            rows = rows.take(without_match(late, rows.num_rows))
+        self._rows[side].append(with_groups(rows.select(self._kept[side]), keys, self.ctx.key_groups))
+
+    def on_watermark(self, watermark: int) -> int:
+        """Joins the sessions that have ended. Pairs have the time of the last moment of their session, so the watermark
+        holds for them."""
+        for sessions in self._sessions.ended(watermark):
+            self._join(sessions)
+        return watermark
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        sides = {name: grouped_schema(inputs[side], self._kept[side]) for side, name in enumerate(_SIDES)}
+        return {**sides, **self._sessions.tables}
+
+    def snapshot(self) -> OperatorState:
+        return united(*(rows.snapshot({}) for rows in self._rows), self._sessions.operator.snapshot())
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._sessions.operator.restore(parts)
+        for rows in self._rows:
+            rows.restore(parts, self.ctx.groups)
+
+    def _join(self, sessions: pa.RecordBatch) -> None:
+        left, right = self._ended(0, sessions), self._ended(1, sessions)
+        for batch in self._pairs.joined(left, right, ([_SESSION], [_SESSION])):
+            self.out.emit(batch)
+
+    def _ended(self, side: int, sessions: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The rows of these sessions, which leave the state, in the order of sessions, then of arrival; with the bounds
+        of the session, and its number, which is null for a null key. None if the side has no rows at all."""
+        rows, keys = self._rows[side], self._keys[side]
+        if not rows.rows:
+            return None
+        of, numbers = rows.find(sessions, named=self._keys[0])
+        times = event_times(rows.take(numbers, [self._times[side]]), self._times[side])
+        starts, ends = (fixed(sessions.column(name)) for name in BOUNDS)
+        inside = np.flatnonzero((starts[of] <= times) & (times < ends[of]))
+        inside = inside[np.lexsort((numbers[inside], of[inside]))]
+        of, numbers = of[inside], numbers[inside]
+        found = rows.take(numbers)
+        rows.remove(numbers)
+        rows.compact()
+        for field in self._bounds:
+            found = found.append_column(field, pa.array(fixed(sessions.column(field.name))[of]).cast(field.type))
+        keyed = with_keys(found, keys)
+        unkeyed = None if keyed is None else ~among(keyed, len(of))
+        return found.append_column(pa.field(_SESSION, pa.int64()), pa.array(of, pa.int64(), mask=unkeyed))
+
+
+class _Sessions:
+    """The open sessions of the rows of both sides: those of an aggregation without aggregates, whose output stays
+    here."""
+
+    def __init__(self, key_fields: pa.Schema, window: Session) -> None:
+        self._given = pa.schema([*key_fields, (_TIME, pa.int64()), (_ROW, pa.int64())])
+        ended = pa.schema([*key_fields, *((name, pa.int64()) for name in BOUNDS)])
+        self.operator = SessionAggregate(key_fields.names, window, (), ended, _TIME)
+        self._ended: list[pa.RecordBatch] = []
+        self._late: list[pa.RecordBatch] = []
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.operator.open(ctx, self)
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        (self._late if port == LATE_PORT else self._ended).append(rows)
+
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        return self.operator.tables([self._given])
+
+    def take(self, keys: Sequence[Column], times: Ints) -> Ints:
+        """Adds rows with these keys and times. Returns those that are late."""
+        columns = [*keys, pa.array(times), pa.array(np.arange(len(times)))]
+        fields = zip(columns, self._given, strict=True)
+        self.operator.on_rows(pa.record_batch([plain(c).cast(f.type) for c, f in fields], schema=self._given), 0)
+        late, self._late = self._late, []
+        return np.concatenate([np.empty(0, np.int64), *(fixed(rows.column(_ROW)) for rows in late)])
+
+    def ended(self, watermark: int) -> list[pa.RecordBatch]:
+        """The sessions that have ended by the watermark: their keys and bounds."""
+        self.operator.on_watermark(watermark)
+        ended, self._ended = self._ended, []
+        return ended
