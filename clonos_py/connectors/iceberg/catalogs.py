@@ -27,7 +27,7 @@ AGAIN = (CommitFailedException, CommitStateUnknownException, ValidationException
 """Another writer was faster, or it is unknown whether a commit has succeeded."""
 
 
-class TableName(NamedTuple):
+class TableIdentifier(NamedTuple):
     """A table of a catalog. ``properties``: of the catalog, beside those of the environment and ``.pyiceberg.yaml``."""
 
     catalog: str

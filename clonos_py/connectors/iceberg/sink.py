@@ -24,7 +24,7 @@ from clonos_py.model.operators import Sink
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from clonos_py.connectors.iceberg.catalogs import TableName
+    from clonos_py.connectors.iceberg.catalogs import TableIdentifier
 
 _TRIES = 30
 _PAUSE_S, _PAUSE_S_MAX = 0.05, 5.0
@@ -73,14 +73,14 @@ class IcebergSink(TransactionalSink):
         return super().create(schema)
 
     def open(self, schema: pa.Schema) -> RowCommitter:
-        from clonos_py.connectors.iceberg.catalogs import TableName
+        from clonos_py.connectors.iceberg.catalogs import TableIdentifier
 
         table, catalog, properties = self._named
-        return _IcebergCommitter(TableName(catalog, properties, table), schema, self._partition_by)
+        return _IcebergCommitter(TableIdentifier(catalog, properties, table), schema, self._partition_by)
 
 
 class _IcebergCommitter(RowCommitter):
-    def __init__(self, name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    def __init__(self, name: TableIdentifier, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         self._name, self._schema, self._partition_by = name, schema, partition_by
 
     def commit(self, commit: CommitId, rows: pa.Table) -> None:

@@ -51,8 +51,8 @@ class IcebergSource(VersionedSource[R]):
         super().__init__(schema, snapshot, follow, existing, partitions)
 
     def _open(self) -> VersionedTable:
-        from clonos_py.connectors.iceberg.catalogs import TableName
+        from clonos_py.connectors.iceberg.catalogs import TableIdentifier
         from clonos_py.connectors.iceberg.versions import IcebergVersions
 
         table, catalog, properties = self._named
-        return IcebergVersions(TableName(catalog, properties, table))
+        return IcebergVersions(TableIdentifier(catalog, properties, table))

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from clonos_py.connectors.file_content import FileContent
-from clonos_py.connectors.iceberg.catalogs import TableName, library_errors
+from clonos_py.connectors.iceberg.catalogs import TableIdentifier, library_errors
 from clonos_py.connectors.table_versions import TableFile
 from clonos_py.model.errors import SourceError
 
@@ -23,7 +23,7 @@ _LOCAL = "file://"
 class IcebergVersions:
     """See ``VersionedTable``."""
 
-    def __init__(self, name: TableName) -> None:
+    def __init__(self, name: TableIdentifier) -> None:
         self.place = str(name)
         with library_errors(SourceError, f"{self.place}: cannot be read"):
             table = name.load()
