@@ -13,7 +13,7 @@ only. So of a vertex with state no task is opened again before all had ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import msgspec
 
@@ -26,19 +26,24 @@ from clonos_py.process.progress import progress_of
 
 
 def ended_tasks(manifest: Manifest) -> set[TaskId]:
-    """The tasks that had read all of their input. Empty if progress cannot be read: the task that restores it reports
-    that."""
-    try:
-        return {task for task, found in _progress(manifest).items() if found.ended >= 0}
-    except msgspec.MsgspecError:
-        return set()
+    """The tasks that had read all of their input."""
+    return {handle.task for handle in manifest.tasks if _has_ended(handle)}
 
 
 def ended_vertices(manifest: Manifest, ended: Collection[TaskId]) -> set[str]:
-    """The vertices of which all tasks had ``ended``."""
-    return {handle.task.vertex for handle in manifest.tasks} - {
-        handle.task.vertex for handle in manifest.tasks if handle.task not in ended
-    }
+    """The vertices of which all tasks had ``ended``, and none may go back to an earlier snapshot in which it had not:
+    then it emits its final results again."""
+    going_on = {handle.task.vertex for handle in manifest.tasks if handle.task not in ended}
+    going_on |= {handle.task.vertex for handle in manifest.earlier if not _has_ended(handle)}
+    return {handle.task.vertex for handle in manifest.tasks} - going_on
+
+
+def _has_ended(handle: TaskHandle) -> bool:
+    """Not if its progress cannot be read: the task that restores it reports that."""
+    try:
+        return progress_of(handle).ended >= 0
+    except msgspec.MsgspecError:
+        return False
 
 
 def reopened(manifest: Manifest, plan: PhysicalPlan, ended: Collection[TaskId]) -> dict[TaskId, TaskHandle]:
@@ -75,10 +80,6 @@ def _is_held(plan: PhysicalPlan, vertex: str) -> bool:
     """Whether logs of this vertex may be in the output of a causal sink."""
     reached = {vertex, *(task.vertex for origin in plan.tasks if origin.vertex == vertex for task in plan.hops[origin])}
     return any(plan.by_name[name].causal_sinks for name in reached)
-
-
-def _progress(manifest: Manifest) -> Mapping[TaskId, TaskProgress]:
-    return {handle.task: progress_of(handle) for handle in manifest.tasks}
 
 
 def _with_progress(handle: TaskHandle, progress: TaskProgress) -> TaskHandle:

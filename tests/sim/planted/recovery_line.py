@@ -11,12 +11,15 @@ import pytest
 
 from clonos_py.checkpoint import line
 from clonos_py.checkpoint.line import Positions
+from clonos_py.job import completed
 from clonos_py.job.events import Instructions, WriteManifest
+from clonos_py.job.reopening import ended_vertices
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LINK_EVENTS, LinkMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Complete, Restore
+from clonos_py.model.snapshots import Manifest
 from clonos_py.model.states import Ignored
 from clonos_py.process.contract import TaskState
 from clonos_py.protocols.parts import recovery_line
@@ -151,3 +154,13 @@ def frames_behind_the_line_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) 
 @alone()
 def frames_that_are_stored_are_not_retained_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     stored_frames_are_not_restored(patch)
+
+
+@BUGS.planted(anywhere=True)
+def operators_that_may_go_back_count_as_ended(patch: pytest.MonkeyPatch) -> None:
+    """In a run that resumes: one of their tasks goes back to before the end, and gets its rows again."""
+
+    def of_newest(manifest: Manifest, ended: Collection[TaskId]) -> set[str]:
+        return ended_vertices(msgspec.structs.replace(manifest, earlier=[]), ended)
+
+    patch.setattr(completed, "ended_vertices", of_newest)

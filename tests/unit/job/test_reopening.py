@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace as replace_struct
 
-from clonos_py.job.reopening import ended_tasks, reopened
+from clonos_py.job.reopening import ended_tasks, ended_vertices, reopened
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import InputProgress, TaskProgress
@@ -53,3 +54,19 @@ def test_what_a_causal_output_may_hold_of_an_ended_source_is_repeated_from_its_s
     stored = manifest(plan, "a")
     ended = ended_tasks(stored)
     assert bool(reopened(stored, plan, ended)) == opens
+
+
+def test_what_may_go_back_to_before_its_end_has_not_emitted_its_final_results() -> None:
+    plan = two_sources()
+    stored = manifest(plan, "abcd")
+    before = next(handle for handle in manifest(plan, "ab").tasks if handle.task == task("c"))
+    back = replace_struct(stored, earlier=[before])
+    assert ended_vertices(stored, ended_tasks(stored)) == {"a", "b", "c", "d"}
+    assert ended_vertices(back, ended_tasks(back)) == {"a", "b", "d"}
+    assert ended_vertices(replace_struct(stored, earlier=stored.tasks), ended_tasks(stored)) == {"a", "b", "c", "d"}
+
+
+def test_a_task_whose_progress_cannot_be_read_has_not_ended() -> None:
+    stored = manifest(two_sources(), "ab")
+    stored.tasks[0] = replace_struct(stored.tasks[0], progress=b"\xc1 forged")
+    assert ended_tasks(stored) == {task("b")}
