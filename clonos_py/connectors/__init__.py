@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.partitions import Partition, PartitionRead, PartitionReader
     from clonos_py.connectors.postgres.sink import PostgresSink
     from clonos_py.connectors.postgres.source import PostgresSource
+    from clonos_py.connectors.ray_dataset import RayDataset
     from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
     from clonos_py.connectors.row_reader import PartitionedSource, RowReader
     from clonos_py.connectors.row_writer import IdempotentSink, RowWriter
@@ -78,6 +79,7 @@ __all__ = [
     "PostgresSource",
     "PrintSink",
     "Protobuf",
+    "RayDataset",
     "Read",
     "RowCommitter",
     "RowReader",
@@ -131,6 +133,7 @@ _HOMES = {
     "PostgresSource": "postgres.source",
     "PrintSink": "console",
     "Protobuf": "kafka.protobuf",
+    "RayDataset": "ray_dataset",
     "RowCommitter": "row_committer",
     "RowReader": "row_reader",
     "RowWriter": "row_writer",
