@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from clonos_py.connectors.kafka.sink import KafkaSink
     from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
+    from clonos_py.connectors.nats.security import NatsSecurity
+    from clonos_py.connectors.nats.sink import NatsSink
+    from clonos_py.connectors.nats.source import NatsSource
     from clonos_py.connectors.partitions import Partition, PartitionRead, PartitionReader
     from clonos_py.connectors.postgres.sink import PostgresSink
     from clonos_py.connectors.postgres.source import PostgresSource
@@ -68,6 +71,9 @@ __all__ = [
     "MemorySink",
     "MemorySource",
     "MultiSourceDefinition",
+    "NatsSecurity",
+    "NatsSink",
+    "NatsSource",
     "OperatorContext",
     "OperatorState",
     "Output",
@@ -125,6 +131,9 @@ _HOMES = {
     "KafkaSource": "kafka.source",
     "MemorySink": "memory",
     "MemorySource": "memory",
+    "NatsSecurity": "nats.security",
+    "NatsSink": "nats.sink",
+    "NatsSource": "nats.source",
     "Partition": "partitions",
     "PartitionRead": "partitions",
     "PartitionReader": "partitions",

@@ -48,6 +48,12 @@ class RowReader:
         """
         raise NotImplementedError
 
+    def wait_for_rows(self) -> bool:
+        """For callers that read a partition to its end, such as ``check_source``: after a read without rows, blocks for
+        a moment until there may be rows. Returns False if there need not be any. A reader whose rows come by another
+        thread overrides this."""
+        return False
+
     def close(self) -> None:
         """Releases the reader's resources. Not called when the process is killed."""
 
@@ -123,10 +129,17 @@ class _TakingTurns(PartitionReader):
                 return found
         return Wait(now + self._poll_every_us) if self._turn else End()
 
+    def wait_for_rows(self) -> bool:
+        return any(self._of(number).wait_for_rows() for number in self._turn)
+
     def close(self) -> None:
-        for partition in self._own.values():
-            assert isinstance(partition, _RowPartition)
-            partition.close()
+        for number in self._own:
+            self._of(number).close()
+
+    def _of(self, number: int) -> _RowPartition:
+        partition = self._own[number]
+        assert isinstance(partition, _RowPartition)
+        return partition
 
 
 class _RowPartition:
@@ -152,6 +165,9 @@ class _RowPartition:
         self._rows_last = sum(rows.num_rows for rows in pieces)
         return self._piece(pieces, stop)
 
+    def wait_for_rows(self) -> bool:
+        return self._reader is not None and self._reader.wait_for_rows()
+
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
@@ -161,6 +177,8 @@ class _RowPartition:
         position, rows_max = start, self._rows_last
         while position < stop:
             found = self._read(position, rows_max)
+            while found is not None and not found[0].num_rows and self.wait_for_rows():
+                found = self._read(position, rows_max)
             if found is None or not found[0].num_rows:
                 raise SourceError(
                     f"{self._what}: there were rows between positions {start} and {stop}, and there are none at "

@@ -60,7 +60,9 @@ class FormatDefinition(Protocol):
         ...
 
 
-def format_of(format: str | FormatDefinition, schema: pa.Schema, topic: str | None = None) -> Format:
+def format_of(
+    format: str | FormatDefinition, schema: pa.Schema, topic: str | None = None, owner: str = "KafkaSource"
+) -> Format:
     """Creates a format. ``schema``: the columns that are parts of the value. ``topic``: the topic to write to; None for
     reading. Raises GraphError."""
     if not isinstance(format, str):
@@ -68,7 +70,7 @@ def format_of(format: str | FormatDefinition, schema: pa.Schema, topic: str | No
     match format:
         case "json":
             if topic is None:
-                check_readable("KafkaSource", "json", schema)
+                check_readable(owner, "json", schema)
             return _Json(schema)
         case "msgpack":
             return _Msgpack(schema)

@@ -1,0 +1,50 @@
+"""Servers of messages for the tests of this folder. What is not installed is skipped."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+
+_numbers = itertools.count(1)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address. It takes nearly a minute of processor time to build, so that nothing here does."""
+    program = shutil.which("nats-server")
+    if program is None:
+        pytest.skip("needs nats-server: go install github.com/nats-io/nats-server/v2@latest, and have it in the PATH")
+    port, folder = free_port(), tmp_path_factory.mktemp("nats")
+    server = subprocess.Popen(
+        [program, "-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until(lambda: answers(port))
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    """A name that no other test has."""
+    return f"t{next(_numbers)}"
