@@ -28,10 +28,10 @@ def answers(port: int) -> bool:
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address. It takes nearly a minute of processor time to build, so that nothing here does."""
+    """Its address."""
     program = shutil.which("nats-server")
     if program is None:
-        pytest.skip("needs nats-server: go install github.com/nats-io/nats-server/v2@latest, and have it in the PATH")
+        pytest.skip("needs nats-server: apt-get install nats-server")
     port, folder = free_port(), tmp_path_factory.mktemp("nats")
     server = subprocess.Popen(
         [program, "-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL
