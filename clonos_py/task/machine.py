@@ -389,10 +389,10 @@ class TaskMachine:
         return min((t for t in times if t is not None), default=MAX_TIME)
 
     def _may_read(self) -> bool:
-        return self._reader is not None and not self._reader.ended and self._may_take and not self._ahead
+        return self._reader is not None and not self._reader.ended and self._may_take and not self.is_ahead
 
     @property
-    def _ahead(self) -> bool:
+    def is_ahead(self) -> bool:
         """Whether the source is too far ahead of the slowest one. It may read until it has a watermark."""
         return self._limit_us < MAX_TIME and self._limit_us < self._reached_us < MAX_TIME
 

@@ -222,10 +222,15 @@ class Bounds:
 
     def _silent(self, prompt: Iterable[LocalProcess]) -> set[TaskId]:
         """The tasks that run, are connected with those before them, are not held back by those behind them, and expect
-        no rows of their own: of sources, those that have read all. None of them if a task has two processes."""
+        no rows of their own: of sources, those that have read all and do not wait for slower ones, as the coordinator
+        says. None of them if a task has two processes."""
         running = [p for p in prompt if _runs(p)]
         sending = {output.connection for p in running for output in p.link.outputs}
-        silent = {p.task for p in running if self._all_read(p) and _connected(p, sending) and not p.machine.held_back}
+        silent = {
+            p.task
+            for p in running
+            if self._all_read(p) and _connected(p, sending) and not (p.machine.held_back or p.machine.is_ahead)
+        }
         return silent if len({p.task for p in running}) == len(running) else set()
 
     def _all_read(self, process: LocalProcess) -> bool:
