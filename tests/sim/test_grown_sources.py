@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -35,6 +36,8 @@ from tests.sim.courses import running
 RUNS = 3
 SEEDS = 8
 SEEDS_MAX = 60
+FOUND_BY = (2, 8, 5, 10, 0, 50, 53)
+"""The seeds that show planted bugs soonest: a hint that saves time."""
 """For planted bugs."""
 BAND_S, WINDOW_S = 100, 10
 """The rows that are new in a run have event times in the next band of so many seconds, so that no window of an earlier
@@ -203,9 +206,9 @@ def test_a_source_is_read_again_or_named(protocol: ProtocolProperties) -> None:
         assert outcome.found <= outcome.expected, f"seed {seed}"
 
 
-def shows(protocol: ProtocolProperties, together: bool) -> bool:
-    """Whether some seed shows a planted bug."""
-    for seed in range(SEEDS_MAX):
+def shows(*kinds: tuple[ProtocolProperties, bool]) -> bool:
+    """Whether some seed shows a planted bug with one of these kinds of jobs."""
+    for seed, (protocol, together) in product((*FOUND_BY, *range(SEEDS_MAX)), kinds):
         try:
             outcome = runs(seed, protocol, together)
         except AssertionError:
@@ -220,7 +223,7 @@ def test_partitions_that_stay_ended_lose_rows(
     protocol: ProtocolProperties, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Reader, "reopen", lambda self, run: setattr(self, "run", run))
-    assert shows(protocol, together)
+    assert shows((protocol, together))
 
 
 def test_that_a_source_was_opened_again_has_to_be_logged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +231,7 @@ def test_that_a_source_was_opened_again_has_to_be_logged(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         Gate, "record", lambda self, made: None if isinstance(made, SourceReopened) else record(self, made)
     )
-    assert any(shows(*kind) for kind in KINDS)
+    assert shows(*KINDS)
 
 
 def test_that_a_partition_has_ended_has_to_be_logged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,4 +242,4 @@ def test_that_a_partition_has_ended_has_to_be_logged(monkeypatch: pytest.MonkeyP
         return determinants_of([read._replace(last=False) for read in reads])
 
     monkeypatch.setattr(machine, "determinants_of", unmarked)
-    assert any(shows(protocol, True) for protocol in NOT_REOPENED)
+    assert shows(*((protocol, True) for protocol in NOT_REOPENED))
