@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from clonos_py.connectors.console import PrintSink
     from clonos_py.connectors.delta.sink import DeltaSink
     from clonos_py.connectors.delta.source import DeltaSource
+    from clonos_py.connectors.database.sink import DatabaseSink
+    from clonos_py.connectors.database.source import DatabaseSource
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.file_results import read_results
     from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource
@@ -52,6 +54,8 @@ __all__ = [
     "BlackholeSink",
     "Chunk",
     "CommitId",
+    "DatabaseSink",
+    "DatabaseSource",
     "Delivery",
     "DeltaSink",
     "DeltaSource",
@@ -118,6 +122,8 @@ _HOMES = {
     "CommitId": "row_committer",
     "DeltaSink": "delta.sink",
     "DeltaSource": "delta.source",
+    "DatabaseSink": "database.sink",
+    "DatabaseSource": "database.source",
     "DigestSink": "digests",
     "FileDeadLetter": "files",
     "FileSink": "files",

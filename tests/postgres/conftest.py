@@ -1,4 +1,4 @@
-"""The server of PostgreSQL that these tests share. Without one installed they are skipped."""
+"""The server of PostgreSQL that these tests share."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from clonos_py.bench.postgres.server import MISSING, PostgresServer, installed, postgres_server
+from clonos_py.bench.postgres.server import PostgresServer
+from tests.postgres_servers import running
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
-    programs = installed()
-    if programs is None:
-        pytest.skip(MISSING)
-    with postgres_server(programs) as made:
+    with running() as made:
         yield made
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, cast
 
 import psycopg
@@ -17,11 +18,11 @@ from psycopg import sql
 
 from clonos_py import Money, Record
 from clonos_py.bench.postgres.server import PASSWORD, PostgresServer
-from clonos_py.connectors import CommitId, PostgresSink, Secret
+from clonos_py.connectors import CommitId, DatabaseSink, DatabaseSource, PostgresSink, Secret
 from clonos_py.connectors.postgres.sink import PostgresCommitter
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.record_codec import encode
-from clonos_py.testing import check_sink
+from clonos_py.testing import check_sink, check_source
 
 
 class Reading(Record):
@@ -108,6 +109,19 @@ def test_the_sink_of_a_table_keeps_the_contract(server: PostgresServer, table: s
     created(server, table, "(number bigint PRIMARY KEY, text text)")
     sink = PostgresSink(server.dsn(), table, key="number")
     check_sink(sink, lambda: rows_of(server, table), row=reading, later=later, deaths=8)
+
+
+def test_any_client_of_the_server_reads_and_writes_its_tables(server: PostgresServer, table: str) -> None:
+    """A transaction has failed here as a whole once one of its statements has."""
+    created(server, table, "(number bigint PRIMARY KEY, text text)")
+    connect = partial(psycopg.connect, server.dsn())
+    sink = DatabaseSink(connect, f"public.{table}", key="number")
+    with server.connect() as connection:
+        connection.execute("DROP TABLE clonos_commits")
+    check_sink(sink, lambda: rows_of(server, table), row=reading, later=later, deaths=4)
+    check_source(DatabaseSource(connect, table, Reading, key="number"), rows_of(server, table))
+    with server.connect() as connection:
+        connection.execute("DROP TABLE clonos_commits")
 
 
 def test_each_type_arrives_as_it_was(server: PostgresServer, table: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clonos_py import Job, Money, Record
-from clonos_py.bench.postgres.server import MISSING, PostgresServer, installed, postgres_server
+from clonos_py.bench.postgres.server import PostgresServer
 from clonos_py.connectors import PostgresSink, PostgresSource
 from clonos_py.model.coordinator_events import Deployed, RolledBack
 from clonos_py.observe.events import Event
@@ -21,6 +21,7 @@ from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
 from examples import postgres_debts
 from tests.observed import killed
+from tests.postgres_servers import running
 
 pytestmark = pytest.mark.ray
 
@@ -30,10 +31,7 @@ KILLS = ["changes[0]@2s", "debts[1]@3s", "owed[0]@4s"]
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    programs = installed()
-    if programs is None:
-        pytest.skip(MISSING)
-    with postgres_server(programs) as made:
+    with running() as made:
         yield made
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import sql
 
-from clonos_py.columns.grouping import group
+from clonos_py.connectors.last_changes import last_changes
 from clonos_py.connectors.postgres.catalog import FoundTable, TableName
 from clonos_py.connectors.postgres.copied_rows import copied
 from clonos_py.connectors.postgres.fitting import best_type
@@ -21,7 +19,7 @@ from clonos_py.connectors.row_committer import CommitId, RowCommitter, Transacti
 from clonos_py.connectors.secrets import Secret
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.operators import Sink
-from clonos_py.model.tables import CHANGE_COLUMN, DELETE, without
+from clonos_py.model.tables import CHANGE_COLUMN, without
 from clonos_py.model.times import Duration, micros
 
 COMMITS_TABLE = "clonos_commits"
@@ -156,7 +154,7 @@ class _Writer:
         if not self._target.key:
             self._copy(connection, self._table, rows.select(names))
             return
-        present, deleted = _split(rows, self._target.key)
+        present, deleted = last_changes(rows, self._target.key)
         if deleted.num_rows:
             self._delete(connection, deleted.select(list(self._target.key)))
         if present.num_rows:
@@ -202,16 +200,6 @@ class _Writer:
 
 def _columns(names: Sequence[str]) -> sql.Composable:
     return sql.SQL(", ").join(map(sql.Identifier, names))
-
-
-def _split(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """The last row of each key: those that are there, and those that are deleted."""
-    groups = group([rows.column(name).combine_chunks() for name in key], rows.num_rows)
-    last = rows.take(np.sort(groups.last()))
-    if CHANGE_COLUMN not in rows.schema.names:
-        return last, last.slice(0, 0)
-    deleted = pc.equal(last.column(CHANGE_COLUMN), pa.scalar(DELETE))
-    return last.filter(pc.invert(deleted)), last.filter(deleted)
 
 
 def _mark(connection: Connection, commits: TableName, commit: CommitId) -> bool:
