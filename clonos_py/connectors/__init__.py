@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.socket_source import SocketDeadLetter, SocketSource
     from clonos_py.connectors.staging import StagedPiece, StagedSink
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
+    from clonos_py.connectors.webhook_sink import WebhookSink
     from clonos_py.connectors.webhook_source import WebhookDeadLetter, WebhookSource
     from clonos_py.model.connectors import Delivery, MultiSourceDefinition, SinkDefinition, SourceDefinition
     from clonos_py.model.errors import SinkError, SourceError
@@ -112,6 +113,7 @@ __all__ = [
     "UpsertMemorySink",
     "Wait",
     "WebhookDeadLetter",
+    "WebhookSink",
     "WebhookSource",
     "read_results",
 ]
@@ -163,6 +165,7 @@ _HOMES = {
     "UpsertFileSink": "upserts",
     "UpsertMemorySink": "upserts",
     "WebhookDeadLetter": "webhook_source",
+    "WebhookSink": "webhook_sink",
     "WebhookSource": "webhook_source",
     "read_results": "file_results",
 }
