@@ -56,7 +56,7 @@ def transactions_per_s(server: PostgresServer, seconds: int, clients: int) -> fl
     return float(found[1])
 
 
-class Watch:
+class LogWatch:
     """Looks every quarter of a second how many bytes of the log no checkpoint covers, and keeps the most."""
 
     def __init__(self, server: PostgresServer) -> None:
@@ -65,7 +65,7 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LogWatch:
         self._thread.start()
         return self
 
@@ -94,7 +94,7 @@ def kept_up(server: PostgresServer, seconds: int, clients: int) -> Iterator[tupl
             return time.monotonic() - began
 
         loading = until_equal()
-        with Watch(server) as watch:
+        with LogWatch(server) as watch:
             beside = transactions_per_s(server, seconds, clients)
         rest = until_equal()
         run.stop()
