@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource
     from clonos_py.connectors.iceberg.sink import IcebergSink
     from clonos_py.connectors.iceberg.source import IcebergSource
+    from clonos_py.connectors.event_stream_source import EventStreamDeadLetter, EventStreamSource
+    from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource, read_results
     from clonos_py.connectors.kafka.avro import Avro
     from clonos_py.connectors.kafka.clients import KafkaSecurity
     from clonos_py.connectors.kafka.columns import KafkaDeadLetter
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.nats.sink import NatsSink
     from clonos_py.connectors.nats.source import NatsSource
     from clonos_py.connectors.partitions import Partition, PartitionRead, PartitionReader
+    from clonos_py.connectors.polled_source import PolledSource
     from clonos_py.connectors.postgres.sink import PostgresSink
     from clonos_py.connectors.postgres.source import PostgresSource
     from clonos_py.connectors.ray_dataset import RayDataset
@@ -63,6 +66,8 @@ __all__ = [
     "DigestSink",
     "Discovered",
     "End",
+    "EventStreamDeadLetter",
+    "EventStreamSource",
     "FileDeadLetter",
     "FileSink",
     "FileSource",
@@ -86,6 +91,7 @@ __all__ = [
     "PartitionRead",
     "PartitionReader",
     "PartitionedSource",
+    "PolledSource",
     "PostgresSink",
     "PostgresSource",
     "PrintSink",
@@ -127,6 +133,8 @@ _HOMES = {
     "DatabaseSink": "database.sink",
     "DatabaseSource": "database.source",
     "DigestSink": "digests",
+    "EventStreamDeadLetter": "event_stream_source",
+    "EventStreamSource": "event_stream_source",
     "FileDeadLetter": "files",
     "FileSink": "files",
     "FileSource": "files",
@@ -146,6 +154,7 @@ _HOMES = {
     "PartitionRead": "partitions",
     "PartitionReader": "partitions",
     "PartitionedSource": "row_reader",
+    "PolledSource": "polled_source",
     "PostgresSink": "postgres.sink",
     "PostgresSource": "postgres.source",
     "PrintSink": "console",
