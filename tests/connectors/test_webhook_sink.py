@@ -52,7 +52,7 @@ def numbers(posts: Posts) -> list[int]:
     return [row["number"] for row in posts.rows]
 
 
-@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize("batch", [2, pytest.param(None, marks=pytest.mark.thorough)])
 def test_the_sink_keeps_the_contract(posts: Posts, batch: int | None) -> None:
     def seen() -> list[dict[str, Any]]:
         return [{name: value for name, value in row.items() if name != "_change"} for row in posts.rows]

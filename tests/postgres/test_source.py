@@ -176,7 +176,7 @@ def test_of_a_deleted_row_columns_without_nulls_are_zero_or_empty(
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_any_changes_give_the_table(
     server: PostgresServer,
     database: Database,
@@ -268,6 +268,18 @@ def test_the_slot_keeps_what_no_checkpoint_covers(server: PostgresServer, databa
     assert inside > 3
     with following(made, {0: covered}) as replacement:
         assert replacement.read(1) == [change("update", 4, "other", 4.0)]
+
+
+def test_a_definition_that_is_run_again_reads_up_to_the_new_end(
+    server: PostgresServer, database: Database, items: str
+) -> None:
+    made = source(server, items, stop="latest")
+    with following(made) as first:
+        assert first.read_all() == FIRST
+    database.execute(f"INSERT INTO {items} VALUES (4, 'four', 4)")
+    made.resolve()
+    with following(made, {0: first.position}) as second:
+        assert second.read_all() == [change("insert", 4, "four", 4.0)]
 
 
 def test_progress_is_confirmed_after_the_end(server: PostgresServer, database: Database, items: str) -> None:

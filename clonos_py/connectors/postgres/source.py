@@ -106,6 +106,8 @@ class PostgresSource(SourceDefinition[Any]):
         return SlotKeeper(self._address, self._table, self._slot, self._publication)
 
     def resolve(self) -> None:
+        """Each run looks up where the log ends, and has a token of its own."""
+        self.__dict__.pop("found", None)
         _ = self.found
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
