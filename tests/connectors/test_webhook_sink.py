@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from clonos_py import GraphError, Job, Record
-from clonos_py.connectors import CommitId, MemorySource, Secret, WebhookSink
+from clonos_py.connectors import CommitId, MemorySource, Secret, WebhookSink, webhook_sink
 from clonos_py.connectors.row_committer import RowCommitter
 from clonos_py.model.errors import SinkError
 from clonos_py.settings.definitions import Runtime
@@ -34,9 +35,10 @@ def posts() -> Iterator[Posts]:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The times for which the sink has slept; it does not sleep."""
+    """The times for which the sink has slept; it does not sleep. Threads of other tests still do."""
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    clock = SimpleNamespace(sleep=slept.append, monotonic=time.monotonic, time=time.time)
+    monkeypatch.setattr(webhook_sink, "time", clock)
     return slept
 
 
