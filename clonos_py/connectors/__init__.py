@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from clonos_py.connectors.kafka.sink import KafkaSink
     from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
+    from clonos_py.connectors.mqtt.sink import MqttSink
+    from clonos_py.connectors.mqtt.source import MqttDeadLetter, MqttSource
     from clonos_py.connectors.nats.security import NatsSecurity
     from clonos_py.connectors.nats.sink import NatsSink
     from clonos_py.connectors.nats.source import NatsSource
@@ -80,6 +82,9 @@ __all__ = [
     "KafkaSource",
     "MemorySink",
     "MemorySource",
+    "MqttDeadLetter",
+    "MqttSink",
+    "MqttSource",
     "MultiSourceDefinition",
     "NatsSecurity",
     "NatsSink",
@@ -147,6 +152,9 @@ _HOMES = {
     "KafkaSource": "kafka.source",
     "MemorySink": "memory",
     "MemorySource": "memory",
+    "MqttDeadLetter": "mqtt.source",
+    "MqttSink": "mqtt.sink",
+    "MqttSource": "mqtt.source",
     "NatsSecurity": "nats.security",
     "NatsSink": "nats.sink",
     "NatsSource": "nats.source",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import socket
 import subprocess
@@ -39,6 +40,25 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         wait_until(lambda: answers(port))
         yield f"nats://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture(scope="session")
+def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Its port."""
+    program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if program is None:
+        pytest.skip("needs mosquitto: apt-get install mosquitto")
+    port, settings = free_port(), tmp_path_factory.mktemp("mosquitto") / "settings"
+    settings.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 0\nmax_queued_messages 0\n"
+    )
+    server = subprocess.Popen([program, "-c", str(settings)], stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers(port))
+        yield port
     finally:
         server.kill()
         server.wait()
