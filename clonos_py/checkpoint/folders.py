@@ -8,7 +8,6 @@ from urllib.parse import unquote, urlsplit
 
 from clonos_py.checkpoint.folder import Folder, LocalFolder
 from clonos_py.model.errors import CheckpointError, SettingError
-from clonos_py.object_store.uris import names_objects
 
 
 def open_folder(uri: str, *below: str) -> Folder:
@@ -18,6 +17,8 @@ def open_folder(uri: str, *below: str) -> Folder:
         return LocalFolder(os.path.join(os.path.abspath(os.path.expanduser(uri)), *below))
     if uri.lower().startswith("file://"):
         return LocalFolder(os.path.join(unquote(urlsplit(uri).path), *below))
+    from clonos_py.model.object_uris import names_objects  # most processes need no URIs
+
     if names_objects(uri):
         return _in_object_store(uri, below)
     raise CheckpointError(

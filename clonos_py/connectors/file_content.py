@@ -76,7 +76,8 @@ class CompressedContent:
 
     def __init__(self, stored: FileContent, compression: Compression) -> None:
         self.name = stored.name
-        self._stored, self._compression = stored, compression
+        self._stored = stored
+        self._compression: Compression = compression
         self._end: int | None = None
         self._head = b""
         self._rewind()

@@ -11,13 +11,13 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.connectors.file_content import compression_of
+from clonos_py.connectors.files import object_files
 from clonos_py.connectors.line_formats import csv_rows
 from clonos_py.connectors.local_paths import LocalPath, path_or_objects
 from clonos_py.connectors.names import by_number
 from clonos_py.connectors.partitioned_files import files_below, values_in
-from clonos_py.connectors.remote_files import object_files
 from clonos_py.model.errors import SinkError, one_line
-from clonos_py.object_store.uris import names_objects
+from clonos_py.model.object_uris import names_objects
 
 
 def read_results(folder: LocalPath) -> list[dict[str, Any]]:

@@ -45,7 +45,8 @@ class FileWriter(StagedSink):
     def __init__(
         self, folder: str, file_format: str, schema: pa.Schema, compression: Compression | None = None
     ) -> None:
-        self._folder, self._compression = folder, compression
+        self._folder = folder
+        self._compression: Compression | None = compression
         self._format = file_format
         self._schema = schema
         self._file: RowFile | None = None

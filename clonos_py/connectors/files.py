@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 from typing_extensions import TypeVar
 
-from clonos_py.connectors.file_content import COMPRESSIONS, FileContent, LocalContent, compression_of, decompressed
+from clonos_py.connectors.file_content import (
+    COMPRESSIONS,
+    Compression,
+    FileContent,
+    LocalContent,
+    compression_of,
+    decompressed,
+)
 from clonos_py.connectors.file_reader import FileReader
 from clonos_py.connectors.file_watch import FileWatch
 from clonos_py.connectors.file_writer import FileWriter
@@ -21,14 +28,12 @@ from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.local_paths import LocalPath, check_name, path_or_objects
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, RequestedColumns
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions
-from clonos_py.connectors.remote_files import object_files
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.object_uris import names_objects
 from clonos_py.model.operators import Sink, Source
 from clonos_py.model.record import ArrowSchema, Record
-from clonos_py.model.sizes import bytes_in
-from clonos_py.object_store.uris import names_objects
 
 if TYPE_CHECKING:
     from clonos_py.connectors.object_files import ObjectFiles
@@ -258,7 +263,8 @@ class FileSink(SinkDefinition):
                 raise GraphError("FileSink: with delivery='causal' files grow in one folder; omit partition_by")
         self._folder = path_or_objects("FileSink", folder)
         self._format = format
-        self._compression, self._roll_bytes = compression, _roll_bytes(roll)
+        self._compression: Compression | None = compression
+        self._roll_bytes = _roll_bytes(roll)
         self._check_options()
         named = (partition_by,) if isinstance(partition_by, str) else partition_by
         if not isinstance(named, Sequence) or not all(isinstance(name, str) for name in named):
@@ -304,10 +310,23 @@ class FileSink(SinkDefinition):
 
 def _roll_bytes(roll: str | None) -> int | None:
     """Raises GraphError for what is no size."""
+    from clonos_py.model.sizes import bytes_in
+
     size_bytes = bytes_in(roll)
     if roll is not None and not size_bytes:
         raise GraphError(f"FileSink: roll={roll!r} is no size: write a number and a unit, such as '128MB'")
     return size_bytes
+
+
+def object_files(owner: str, uri: str) -> ObjectFiles:
+    """The objects that a URI names. Raises GraphError, also if the library for object stores is missing."""
+    try:
+        from clonos_py.connectors.object_files import ObjectFiles
+    except ModuleNotFoundError as missing:
+        raise GraphError(
+            f"{owner}: files in an object store need obstore: pip install 'clonos-py[object-store]' ({uri})"
+        ) from missing
+    return ObjectFiles(owner, uri)
 
 
 def _matches(path: str) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import re
 
 from clonos_py.model.errors import GraphError, SourceError
-from clonos_py.object_store.uris import names_objects
+from clonos_py.model.object_uris import names_objects
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
 

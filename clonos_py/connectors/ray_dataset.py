@@ -159,11 +159,12 @@ class _BlockPartition:
 
     def _load(self) -> pa.Table:
         import ray
+        from ray.exceptions import RayError
 
         try:
             blocks: Any = ray.get_actor(self._actor, namespace=_NAMESPACE)
             found: pa.Table = ray.get(blocks.block.remote(self._number))
-        except (ray.exceptions.RayError, ValueError) as error:
+        except (RayError, ValueError) as error:
             raise SourceError(
                 f"{self.name} is lost ({one_line(error)[:200]}): it lives as long as the process that submitted the "
                 "job; for runs that are detached write the dataset to files, and read these"

@@ -318,7 +318,8 @@ def _repeated(value: Any, count: int, field: pa.Field[Any], path: str) -> pa.Arr
     if value is None and not field.nullable:
         raise SourceError(f"{path}: column {field.name!r} is null, but not declared '| None'")
     try:
-        scalar: Any = pa.scalar(value).cast(field.type)
+        given: Any = value
+        scalar: Any = pa.scalar(given).cast(field.type)
         repeated: pa.Array[Any] = pa.repeat(scalar, count)
         return repeated
     except pa.ArrowException as error:

@@ -12,7 +12,7 @@ import pytest
 from clonos_py import Job, Record
 from clonos_py.connectors import FileSink, FileSource, UpsertFileSink, read_results
 from clonos_py.model.errors import GraphError, SinkError, SourceError
-from clonos_py.object_store.uris import names_objects
+from clonos_py.model.object_uris import names_objects
 
 
 class Line(Record):

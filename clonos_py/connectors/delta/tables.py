@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from clonos_py.model.errors import one_line
-from clonos_py.object_store.uris import names_objects
+from clonos_py.model.object_uris import names_objects
 
 _DRAWN = re.compile(r"\x1b\[[0-9;]*m|\u21b3|Debug source.*|   0: <unknown>.*", re.DOTALL)
 """Colours, arrows and stacks in the texts of errors."""

@@ -19,11 +19,11 @@ from deltalake.exceptions import DeltaError
 
 from clonos_py.connectors.delta.tables import opened, options_of, reason
 from clonos_py.connectors.file_content import ContentStream, FileContent
+from clonos_py.connectors.files import object_files
 from clonos_py.connectors.input_errors import named_errors
-from clonos_py.connectors.remote_files import object_files
 from clonos_py.connectors.table_versions import TableFile
 from clonos_py.model.errors import SourceError
-from clonos_py.object_store.uris import names_objects
+from clonos_py.model.object_uris import names_objects
 
 _MAPPING = "delta.columnMapping.mode"
 

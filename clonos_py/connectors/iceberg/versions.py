@@ -33,14 +33,15 @@ class IcebergVersions:
             raise SourceError(f"{self.place} has format version 1, without sequence numbers: upgrade it to version 2")
         self._table: Table = table
 
-    def resolved(self, snapshot: int | None) -> int:
-        """The version of a snapshot; of None, of the current one, and 0 if the table has none. Raises SourceError."""
+    def resolved(self, version: int | None) -> int:
+        """The version of the snapshot with this id; of None, of the current one, and 0 if the table has none. Raises
+        SourceError."""
         versions = self._versions()
-        if snapshot is None:
+        if version is None:
             return max(versions, default=0)
-        found = [version for version, one in versions.items() if one.snapshot_id == snapshot]
+        found = [number for number, one in versions.items() if one.snapshot_id == version]
         if not found:
-            raise SourceError(f"{self.place} has no snapshot {snapshot} in its main branch: it may have expired")
+            raise SourceError(f"{self.place} has no snapshot {version} in its main branch: it may have expired")
         return found[0]
 
     def newest(self) -> int:

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -195,7 +195,7 @@ class _StreamReader(RowReader):
                 "longer than the job may lag behind (limits of the stream), and start over with --fresh"
             )
 
-    async def _messages(self, client: Client, at: int, ahead: _Ahead) -> Any:
+    async def _messages(self, client: Client, at: int, ahead: _Ahead) -> AsyncIterator[tuple[int, bytes]]:
         from nats.errors import TimeoutError
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
