@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -236,6 +237,15 @@ def test_a_mistake_is_found_when_the_job_is_defined(name: str) -> None:
     define, line = MISTAKES[name]
     with pytest.raises(GraphError, match=line):
         define()
+
+
+def test_without_the_library_a_job_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("connectors.object_files", "object_store.client", "object_store.problems"):
+        monkeypatch.delitem(sys.modules, f"clonos_py.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    for define in (lambda: FileSource("s3://b/x.csv", Item), lambda: FileSink("s3://b/x")):
+        with pytest.raises(GraphError, match=r"need obstore: pip install 'clonos-py\[object-store\]'"):
+            define()
 
 
 # ---- writing
