@@ -3,6 +3,7 @@
 # of PostgreSQL, NATS and MQTT. Without them these tests are skipped and say what to install.
 set -euo pipefail
 
+PATH=$PATH:/usr/sbin
 missing=()
 command -v promtool > /dev/null || missing+=(prometheus)
 command -v chromium > /dev/null || missing+=(chromium)

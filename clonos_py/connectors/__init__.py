@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clonos_py.connectors.blackhole import BlackholeSink
     from clonos_py.connectors.console import PrintSink
-    from clonos_py.connectors.delta.sink import DeltaSink
-    from clonos_py.connectors.delta.source import DeltaSource
     from clonos_py.connectors.database.sink import DatabaseSink
     from clonos_py.connectors.database.source import DatabaseSource
+    from clonos_py.connectors.delta.sink import DeltaSink
+    from clonos_py.connectors.delta.source import DeltaSource
     from clonos_py.connectors.digests import DigestSink
+    from clonos_py.connectors.event_stream_source import EventStreamDeadLetter, EventStreamSource
     from clonos_py.connectors.file_results import read_results
     from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource
     from clonos_py.connectors.iceberg.sink import IcebergSink
     from clonos_py.connectors.iceberg.source import IcebergSource
-    from clonos_py.connectors.event_stream_source import EventStreamDeadLetter, EventStreamSource
-    from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource, read_results
     from clonos_py.connectors.kafka.avro import Avro
     from clonos_py.connectors.kafka.clients import KafkaSecurity
     from clonos_py.connectors.kafka.columns import KafkaDeadLetter
