@@ -24,7 +24,8 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import DELTA_WEIGHT, without
 from clonos_py.operators.keyed_chunks import parted
-from clonos_py.operators.pairs import Pairs, among, matchable, without_match
+from clonos_py.operators.pairs import Pairs, among, without_match
+from clonos_py.operators.row_filters import matchable
 from clonos_py.operators.weighted_rows import WeightedRows, summed
 
 _SIDES = ("left", "right")

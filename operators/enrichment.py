@@ -20,7 +20,8 @@ from clonos_py.model.errors import SourceError
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Discovered, End, Operator, OperatorContext, Output, Source, Wait
 from clonos_py.model.state import OperatorState
-from clonos_py.operators.pairs import Pairs, looked_up, matchable
+from clonos_py.operators.pairs import Pairs, looked_up
+from clonos_py.operators.row_filters import matchable
 
 
 class Enrich(Operator):

@@ -33,8 +33,9 @@ from clonos_py.model.tables import FirstOf
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import grouped, grouped_schema, owned, parted, stored
-from clonos_py.operators.pairs import EMIT_ROWS, Pairs, among, matchable, on_time, without_match
+from clonos_py.operators.pairs import EMIT_ROWS, Pairs, among, without_match
 from clonos_py.operators.ranking import Ranking
+from clonos_py.operators.row_filters import matchable, on_time
 from clonos_py.operators.row_flags import flagged, owned_flagged, packed
 from clonos_py.operators.unmatched import Unmatched
 

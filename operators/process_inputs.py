@@ -20,7 +20,7 @@ from clonos_py.model.record_codec import SLICE_ROWS, UNDECODABLE, decode
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.key_states import encoded_keys
-from clonos_py.operators.pairs import matchable
+from clonos_py.operators.row_filters import matchable
 
 
 class GivenRows(NamedTuple):

@@ -23,7 +23,8 @@ from clonos_py.model.windows import BOUNDS, Session
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.pairs import Pairs, among, matchable, without_match
+from clonos_py.operators.pairs import Pairs, among, without_match
+from clonos_py.operators.row_filters import matchable
 from clonos_py.operators.sessions import SessionAggregate
 from clonos_py.operators.window_operator import LATE_PORT
 

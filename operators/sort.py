@@ -13,7 +13,8 @@ from clonos_py.model.state import OperatorState
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored
 from clonos_py.operators.keyed_rows import ROWS_TABLE
-from clonos_py.operators.pairs import EMIT_ROWS, matchable, on_time
+from clonos_py.operators.pairs import EMIT_ROWS
+from clonos_py.operators.row_filters import matchable, on_time
 
 
 class Sort(Operator):

@@ -19,7 +19,8 @@ from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
-from clonos_py.operators.pairs import Pairs, looked_up, matchable
+from clonos_py.operators.pairs import Pairs, looked_up
+from clonos_py.operators.row_filters import matchable
 from clonos_py.operators.upserts import put_rows
 from clonos_py.operators.weights import last_of_each
 

@@ -30,7 +30,8 @@ from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.pairs import NO_ROW, Pairs, looked_up, matchable, on_time
+from clonos_py.operators.pairs import NO_ROW, Pairs, looked_up
+from clonos_py.operators.row_filters import matchable, on_time
 
 _LEFT, _RIGHT = "left", "right"
 _FEW_ROWS = 16_384

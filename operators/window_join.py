@@ -30,8 +30,9 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import WINDOW_END, WINDOW_START, Hopping, Tumbling
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.keyed_chunks import grouped_schema, owned, with_groups
-from clonos_py.operators.pairs import Pairs, matchable
+from clonos_py.operators.pairs import Pairs
 from clonos_py.operators.panes import PANE_COLUMN
+from clonos_py.operators.row_filters import matchable
 
 _SIDES = ("left", "right")
 

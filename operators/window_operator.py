@@ -17,7 +17,7 @@ from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.event_time_range import event_times
 from clonos_py.operators.lateness import LateRule, late_rows
-from clonos_py.operators.pairs import matchable
+from clonos_py.operators.row_filters import matchable
 
 LATE_PORT = 1
 
