@@ -12,7 +12,7 @@ RUN := PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHONDONTWRITEBYTECODE=
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types mypy pyright imports unit parallel ray clusters kills test stalls bench dist docs reference fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit parallel kills test stalls bench dist docs reference fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -57,14 +57,11 @@ parallel: $(READY)
 	@$(RUN) deploy/test_tools.sh
 	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
 
-# Each has a Ray of its own, or several. Their tests wait two thirds of their time.
-ray clusters: $(READY)
-	$(RUN) $(TESTS) tests/$@
-
-kills: ray clusters
+kills: $(READY)
+	$(RUN) $(TESTS) tests/ray tests/clusters
 
 test: format lint imports parallel ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	@$(MAKE) --no-print-directory -j4 types kills
+	@$(MAKE) --no-print-directory -j3 types kills
 
 stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)
 	$(RUN) python deploy/stalls.py $(MAKE) test
