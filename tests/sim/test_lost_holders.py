@@ -25,7 +25,7 @@ from clonos_py.settings.protocols import ALIGNED, UNCOORDINATED
 from tests.sim.worlds import INTERVAL_US, KillTogether, Run, active, run
 from tests.witness import WitnessJob, disagreements
 
-SEEDS, TOTAL = range(30), 120
+SEEDS, TOTAL = range(15), 120
 _SLOWNESS = 30.0
 """Of the network between the two failures, so that inputs open at different times."""
 BEHIND = [TaskId(name, index) for name in ("enrich", "left", "rank") for index in range(2)]

@@ -12,7 +12,7 @@ from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.settings.protocols import CONTINUOUS
 from clonos_py.task.partwise import PartwiseState
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 8
+SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 16
 
 
 def test_no_schedule_of_failures_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:

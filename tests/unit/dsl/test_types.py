@@ -145,6 +145,7 @@ columns = job.source(FileSource("rows.jsonl", pa.schema([])))
 """
 
 
+@pytest.mark.thorough  # mypy checks the whole package once more
 def test_rows_have_their_class_where_pyarrow_has_no_types(tmp_path: Path) -> None:
     """The environment of a user has this package installed, and no package of types beside it."""
     here = Path(sysconfig.get_path("purelib"))
