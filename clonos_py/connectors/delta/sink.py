@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from clonos_py.connectors.extras import need
+from clonos_py.connectors.last_changes import last_of_keys
 from clonos_py.connectors.local_paths import LocalPath, path_or_objects
 from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
-from clonos_py.connectors.upserts import LatestRows
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.operators import Sink
 from clonos_py.model.tables import CHANGE_COLUMN, DELETE, UPDATE, without
@@ -138,7 +138,7 @@ class _DeltaCommitter(RowCommitter):
         same = " AND ".join(f'target."{name}" IS NOT DISTINCT FROM source."{name}"' for name in self._key)
         deleted = f"source.{_CHANGES} = '{DELETE}'"
         values = {f'"{name}"': f'source."{name}"' for name in self._schema.names}
-        changes = last_changes(rows, self._key)
+        changes = _with_kinds(last_of_keys(rows, self._key))
         (
             table.merge(changes, same, source_alias="source", target_alias="target", commit_properties=properties)
             .when_matched_delete(deleted)
@@ -217,16 +217,12 @@ class _Compaction:
             _log.warning("%s: not compacted this time (%s)", self._place, reason(error))
 
 
-def last_changes(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """The last row of each key, deletions included, with the kind of change in a column that tables do not have. Rows
-    of a table that loses none come without it."""
+def _with_kinds(rows: pa.Table) -> pa.Table:
+    """The rows with the kind of their change in a column that tables do not have. Rows of a table that loses none come
+    without it."""
     if CHANGE_COLUMN in rows.schema.names:
-        named = rows.rename_columns([_CHANGES if name == CHANGE_COLUMN else name for name in rows.schema.names])
-    else:
-        named = rows.append_column(_CHANGES, pa.repeat(UPDATE, rows.num_rows))
-    latest = LatestRows(key, named.schema)
-    latest.replace(named.to_batches())
-    return pa.Table.from_batches([latest.rows()])
+        return rows.rename_columns([_CHANGES if name == CHANGE_COLUMN else name for name in rows.schema.names])
+    return rows.append_column(_CHANGES, pa.repeat(UPDATE, rows.num_rows))
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
