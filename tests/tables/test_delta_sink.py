@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from clonos_py import Record
-from clonos_py.connectors import CommitId, DeltaSink, MemorySource
+from clonos_py.connectors import CommitId, DeltaSink, MemorySource, overtaken_commits
 from clonos_py.connectors.delta import sink as delta_sink
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.testing import check_sink
@@ -112,7 +112,7 @@ def test_commits_that_are_always_overtaken_end_the_job(tmp_path: Path, monkeypat
     def overtaken(*_: Any) -> None:
         raise CommitFailedError("Failed to commit transaction: concurrent delete")
 
-    monkeypatch.setattr(delta_sink, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(overtaken_commits, "_PAUSE_S", 0.0)
     monkeypatch.setattr(delta_sink._DeltaCommitter, "_commit", overtaken)
     committer = DeltaSink(tmp_path / "t").open(SCHEMA)
     with pytest.raises(SinkError, match=r"other writers have overtaken 30 commits \(Failed to commit transaction"):

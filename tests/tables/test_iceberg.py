@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 
 from clonos_py import Record
-from clonos_py.connectors import CommitId, IcebergSink, IcebergSource, MemorySource, Secret
+from clonos_py.connectors import CommitId, IcebergSink, IcebergSource, MemorySource, Secret, overtaken_commits
 from clonos_py.connectors.iceberg import sink as iceberg_sink
 from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.testing import check_sink, check_source
@@ -122,7 +122,7 @@ def test_commits_that_are_always_overtaken_end_the_job(at: dict[str, Any], monke
     def overtaken(*_: Any) -> None:
         raise CommitFailedException("branch main has changed")
 
-    monkeypatch.setattr(iceberg_sink, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(overtaken_commits, "_PAUSE_S", 0.0)
     monkeypatch.setattr(iceberg_sink._IcebergCommitter, "_opened", overtaken)
     with pytest.raises(SinkError, match=r"other writers have overtaken 30 commits \(branch main has changed\)"):
         sink(at).open(SCHEMA).commit(CommitId("a/out/0", 1), items(1))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from clonos_py.connectors.extras import need
 from clonos_py.connectors.last_changes import last_of_keys
 from clonos_py.connectors.local_paths import LocalPath, path_or_objects
+from clonos_py.connectors.overtaken_commits import commit_again
 from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.operators import Sink
@@ -27,9 +28,6 @@ from clonos_py.model.times import Duration, micros
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
-_TRIES = 30
-_PAUSE_S, _PAUSE_S_MAX = 0.05, 5.0
-"""Before a commit that another writer has overtaken is tried again; the pause doubles with each try."""
 _CHANGES = "_clonos_change"
 _log = logging.getLogger(__name__)
 
@@ -99,19 +97,16 @@ class _DeltaCommitter(RowCommitter):
 
         from clonos_py.connectors.delta.tables import reason
 
-        for tried in range(_TRIES):
-            try:
-                self._commit(self._opened(), commit, rows)
-                break
-            except CommitFailedError as error:
-                if tried == _TRIES - 1:
-                    raise SinkError(
-                        f"{self._place}: other writers have overtaken {_TRIES} commits ({reason(error)}): write fewer "
-                        "versions, with a longer checkpoint_interval, or let fewer writers change the same rows"
-                    ) from error
-                time.sleep(min(_PAUSE_S * 2**tried, _PAUSE_S_MAX))
-            except (DeltaError, OSError, pa.ArrowException) as error:
-                raise SinkError(f"{self._place}: cannot be written ({reason(error)})") from error
+        try:
+            commit_again(
+                lambda: self._commit(self._opened(), commit, rows),
+                CommitFailedError,
+                self._place,
+                reason,
+                "write fewer versions, with a longer checkpoint_interval, or let fewer writers change the same rows",
+            )
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise SinkError(f"{self._place}: cannot be written ({reason(error)})") from error
         if self._compaction is not None and commit.owner.endswith("/0"):
             self._compaction.begin_if_due()
 

@@ -8,7 +8,6 @@ between the look at that property and the commit.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from clonos_py.connectors.extras import need
+from clonos_py.connectors.overtaken_commits import commit_again
 from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
 from clonos_py.connectors.secrets import Secret
 from clonos_py.model.errors import GraphError, SinkError
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from clonos_py.connectors.iceberg.catalogs import TableIdentifier
 
-_TRIES = 30
-_PAUSE_S, _PAUSE_S_MAX = 0.05, 5.0
-"""Before a commit that another writer has overtaken is tried again; the pause doubles with each try."""
 _RETRIES = "commit.retry.num-retries"
 
 
@@ -86,18 +83,12 @@ class _IcebergCommitter(RowCommitter):
     def commit(self, commit: CommitId, rows: pa.Table) -> None:
         from clonos_py.connectors.iceberg.catalogs import AGAIN, library_errors, reason
 
-        for tried in range(_TRIES):
-            try:
-                with library_errors(SinkError, f"{self._name}: cannot be written"):
-                    self._commit(self._opened(), commit, rows)
-                return
-            except AGAIN as error:
-                if tried == _TRIES - 1:
-                    raise SinkError(
-                        f"{self._name}: other writers have overtaken {_TRIES} commits ({reason(error)}): write fewer "
-                        "snapshots, with a longer checkpoint_interval or fewer tasks"
-                    ) from error
-                time.sleep(min(_PAUSE_S * 2**tried, _PAUSE_S_MAX))
+        def tried() -> None:
+            with library_errors(SinkError, f"{self._name}: cannot be written"):
+                self._commit(self._opened(), commit, rows)
+
+        remedy = "write fewer snapshots, with a longer checkpoint_interval or fewer tasks"
+        commit_again(tried, AGAIN, str(self._name), reason, remedy)
 
     def _commit(self, table: Table, commit: CommitId, rows: pa.Table) -> None:
         done = _property(commit.owner)
