@@ -17,6 +17,7 @@ from tests.connectors.killed_jobs import ITEMS, Item, copy_with_kills
 pytestmark = pytest.mark.ray
 
 
+@pytest.mark.thorough  # the sink of objects commits in the same way
 def test_each_row_of_a_table_is_in_another_once_although_processes_are_killed(cluster: Cluster, tmp_path: Path) -> None:
     for start in range(0, len(ITEMS), 250):
         rows = pa.Table.from_batches([encode(ITEMS[start : start + 250], Item.schema())])
