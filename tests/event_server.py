@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.serving import served
 
 
 @dataclass
@@ -51,14 +52,6 @@ def event_server(data: list[str], **options: object) -> Iterator[Events]:
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    events.url = f"http://127.0.0.1:{server.server_address[1]}/events"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with served(Handler) as address:
+        events.url = f"{address}/events"
         yield events
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

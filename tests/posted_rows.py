@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.serving import served
 
 
 @dataclass
@@ -68,14 +70,6 @@ def posts_taken() -> Iterator[Posts]:
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    taken.url = f"http://127.0.0.1:{server.server_address[1]}/rows"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with served(Handler) as address:
+        taken.url = f"{address}/rows"
         yield taken
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

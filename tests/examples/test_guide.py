@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
 import polars as pl
@@ -38,6 +37,7 @@ from clonos_py import (
 )
 from clonos_py.connectors import MemorySink, MemorySource
 from clonos_py.dsl.streams import Stream
+from tests.serving import served
 
 
 class Order(Record):
@@ -300,13 +300,8 @@ class Bank(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def bank() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Bank)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Bank) as address:
+        yield address
 
 
 def test_requests_are_tried_again_and_failures_become_rows(bank: str) -> None:

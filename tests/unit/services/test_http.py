@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from clonos_py.model.times import Duration
 from clonos_py.services.context import Context
 from clonos_py.services.http import IDEMPOTENCY_KEY
 from clonos_py.services.registry import ServiceRegistry
+from tests.serving import served
 from tests.unit.operators.scripted import ScriptedContext, ScriptedGate
 
 
@@ -63,13 +63,8 @@ class Counting(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[tuple[str, type[Counting]]]:
     handler = type("Handler", (Counting,), {"seen": [], "connections": set()})
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{listening.server_address[1]}", handler
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with served(handler) as address:
+        yield address, handler
 
 
 @pytest.fixture
