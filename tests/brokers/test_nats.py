@@ -99,37 +99,31 @@ def test_a_source_begins_at_a_message_and_follows(nats_server: str, link: NatsLi
     assert found == [3, 4, 5]
 
 
+def fails(server: str, stream: str, start: int, said: str) -> None:
+    """Waits until a read from this position on ends with an error that says so."""
+    definition = NatsSource(server, stream, Item)
+    reader = definition.open(*definition.partitions())
+
+    def failed() -> bool:
+        try:
+            reader.read(start, 100)
+        except SourceError as problem:
+            return said in str(problem)
+        return False
+
+    wait_until(failed)
+    reader.close()
+
+
 def test_messages_that_are_gone_end_the_job(nats_server: str, link: NatsLink, stream: str) -> None:
     publish(link, f"{stream}.a", lines(ITEMS[:9]))
     link.call(lambda client: client.jetstream().purge_stream(stream, seq=7))
-    definition = NatsSource(nats_server, stream, Item)
-    reader = definition.open(*definition.partitions())
-
-    def fails() -> bool:
-        try:
-            reader.read(3, 100)
-        except SourceError as problem:
-            return "the messages after 3 are gone, the first one is 7: keep them for longer" in str(problem)
-        return False
-
-    wait_until(fails)
-    reader.close()
+    fails(nats_server, stream, 3, "the messages after 3 are gone, the first one is 7: keep them for longer")
 
 
 def test_a_malformed_message_is_named(nats_server: str, link: NatsLink, stream: str) -> None:
     publish(link, f"{stream}.a", [b'{"number": 1, "text": "x"}', b"no json"])
-    definition = NatsSource(nats_server, stream, Item)
-    reader = definition.open(*definition.partitions())
-
-    def fails() -> bool:
-        try:
-            reader.read(0, 100)
-        except SourceError as problem:
-            return "message 2 is malformed" in str(problem)
-        return False
-
-    wait_until(fails)
-    reader.close()
+    fails(nats_server, stream, 0, "message 2 is malformed")
 
 
 def test_the_sink_keeps_the_contract(nats_server: str, stream: str) -> None:
