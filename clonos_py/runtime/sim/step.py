@@ -49,6 +49,15 @@ class EngineStep(Step):
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
         """Takes the rows that the engine's operator emits."""
 
+    def on_watermark(self, watermark: int) -> int:
+        return self._engine.on_watermark(watermark)
+
+    def on_settled(self, side: int) -> None:
+        self._engine.on_settled(side)
+
+    def released(self) -> int:
+        return self._engine.released()
+
     def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         return self._engine.tables(inputs)
 

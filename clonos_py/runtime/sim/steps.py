@@ -127,9 +127,6 @@ class SortByTime(EngineStep):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self._engine.on_rows(rows, side)
 
-    def on_watermark(self, watermark: int) -> int:
-        return self._engine.on_watermark(watermark)
-
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         return [self.ctx.watermark] * rows.num_rows
 

@@ -52,15 +52,6 @@ class LookUpLastId(EngineStep):
         found: Ints = fixed(rows.column("last").fill_null(_UNKNOWN))
         self.out.emit(answered(rows, self._letter, found.tolist()))
 
-    def on_watermark(self, watermark: int) -> int:
-        return self._engine.on_watermark(watermark)
-
-    def on_settled(self, side: int) -> None:
-        self._engine.on_settled(side)
-
-    def released(self) -> int:
-        return self._engine.released()
-
 
 class CountUntilExpiry(EngineStep):
     """Answers the number of rows of a key that have come, which begins again when the key has expired. Its input is
@@ -78,6 +69,3 @@ class CountUntilExpiry(EngineStep):
         self._counts = {}
         self._engine.on_rows(rows, side)
         return [self._counts[key] for key in fixed(rows.column("key")).tolist()]
-
-    def on_watermark(self, watermark: int) -> int:
-        return self._engine.on_watermark(watermark)
