@@ -86,13 +86,13 @@ class Restoring:
         """A standby that is fed loads nothing: it has the state of the checkpoint, or will have it soon. Nor does one
         that has this state, and was to load another one meanwhile."""
         self._closed = restore.closed
-        if self._following.point is None and self._loaded == restore.checkpoint and not self.is_requested(restore):
-            self.requested = restore
-            return [io.SendToCoordinator(Prepared(self._process, restore.checkpoint))]
-        if self._following.point is None:
+        if self._following.point is not None:
+            self._prepared_by_feed = restore.checkpoint
+            return self._report_prepared()
+        if self._loaded != restore.checkpoint or self.is_requested(restore):
             return self._request(restore, ahead=True)
-        self._prepared_by_feed = restore.checkpoint
-        return self._report_prepared()
+        self.requested = restore
+        return [io.SendToCoordinator(Prepared(self._process, restore.checkpoint))]
 
     def feed_received(self, event: io.FeedReceived) -> list[io.Instruction]:
         """A feed point replaces the state that was loaded, and what is being loaded is not needed."""
