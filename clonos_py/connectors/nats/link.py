@@ -59,6 +59,7 @@ class NatsLink:
     def close(self) -> None:
         if (client := getattr(self, "_client", None)) is not None:
             self._run(client.close(), _CONNECT_S)
+        asyncio.run_coroutine_threadsafe(_others_cancelled(), self._loop).result(_CONNECT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -102,6 +103,14 @@ def reason(error: BaseException) -> str:
 
 async def _awaited(work: Awaitable[None]) -> None:
     await work
+
+
+async def _others_cancelled() -> None:
+    """Cancels what still runs in this loop, and waits until it has ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _ignore(error: Exception) -> None:
