@@ -21,6 +21,7 @@ from clonos_py.columns.views import Bools
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.local_paths import LocalPath, local_path
 from clonos_py.connectors.memory import MemoryCollector, MemorySink
+from clonos_py.connectors.names import names_of
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.connectors.staging import StagedPiece, StagedSink
 from clonos_py.model.connectors import Delivery, SinkDefinition
@@ -45,7 +46,7 @@ class UpsertFileSink(SinkDefinition):
     def __init__(self, folder: LocalPath, key: str | Sequence[str], format: str = "jsonl") -> None:
         check_format("UpsertFileSink", format)
         self._folder = local_path("UpsertFileSink", folder)
-        self._key = _names(key)
+        self._key = names_of(key)
         self._format = format
 
     def create(self, schema: pa.Schema) -> Sink:
@@ -66,7 +67,7 @@ class UpsertMemorySink(MemorySink):
 
     def __init__(self, key: str | Sequence[str], name: str | None = None) -> None:
         super().__init__(name)
-        self._key = _names(key)
+        self._key = names_of(key)
 
     def create(self, schema: pa.Schema) -> MemoryCollector:
         shown = without(schema, CHANGE_COLUMN)
@@ -243,10 +244,6 @@ def _not_deleted(rows: pa.RecordBatch) -> Bools:
     kinds: Any = rows.column(CHANGE_COLUMN)
     kept: Bools = pc.not_equal(kinds, pa.scalar(DELETE)).to_numpy(zero_copy_only=False)
     return kept
-
-
-def _names(key: str | Sequence[str]) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else tuple(key)
 
 
 def _check_key(owner: str, key: tuple[str, ...], schema: pa.Schema) -> None:

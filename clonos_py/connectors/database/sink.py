@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from clonos_py.connectors.database.client import Attempts, Connect, DatabaseClient
 from clonos_py.connectors.last_changes import last_changes
+from clonos_py.connectors.names import names_of
 from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
 from clonos_py.model.errors import GraphError, SinkError, type_and_text
 from clonos_py.model.operators import Sink
@@ -39,7 +40,7 @@ class DatabaseSink(TransactionalSink):
         self, connect: Connect, table: str, *, key: str | Sequence[str] = (), quote: str = '"', away: Duration = "1m"
     ) -> None:
         self._client = DatabaseClient("DatabaseSink", connect, quote)
-        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._key = names_of(key)
         self._away_s = micros(away) / 1e6
         self.upserts = self.deletes = bool(self._key)
         self.place = table

@@ -18,6 +18,7 @@ import pyarrow as pa
 from clonos_py.connectors.extras import need
 from clonos_py.connectors.last_changes import last_of_keys
 from clonos_py.connectors.local_paths import LocalPath, path_or_objects
+from clonos_py.connectors.names import names_of
 from clonos_py.connectors.overtaken_commits import commit_again
 from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
 from clonos_py.model.errors import GraphError, SinkError
@@ -58,8 +59,8 @@ class DeltaSink(TransactionalSink):
     ) -> None:
         need("DeltaSink", "deltalake", "delta")
         self._table = path_or_objects("DeltaSink", table)
-        self._key = _names(key)
-        self._partition_by = _names(partition_by)
+        self._key = names_of(key)
+        self._partition_by = names_of(partition_by)
         self._compact_s = None if compact is None else micros(compact) / 1e6
         self.upserts = self.deletes = bool(self._key)
         self.place = f"table {self._table}"
@@ -218,7 +219,3 @@ def _with_kinds(rows: pa.Table) -> pa.Table:
     if CHANGE_COLUMN in rows.schema.names:
         return rows.rename_columns([_CHANGES if name == CHANGE_COLUMN else name for name in rows.schema.names])
     return rows.append_column(_CHANGES, pa.repeat(UPDATE, rows.num_rows))
-
-
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)

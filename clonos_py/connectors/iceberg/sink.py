@@ -15,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from clonos_py.connectors.extras import need
+from clonos_py.connectors.names import names_of
 from clonos_py.connectors.overtaken_commits import commit_again
 from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
 from clonos_py.connectors.secrets import Secret
@@ -54,7 +55,7 @@ class IcebergSink(TransactionalSink):
     ) -> None:
         need("IcebergSink", "pyiceberg", "iceberg")
         self._named = table, catalog, dict(properties or {})
-        self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self._partition_by = names_of(partition_by)
         self.place = f"table {table} of catalog {catalog}"
 
     def create(self, schema: pa.Schema) -> Sink:

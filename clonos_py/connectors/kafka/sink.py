@@ -12,6 +12,7 @@ from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.protobuf import Protobuf
+from clonos_py.connectors.names import names_of
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Sink
@@ -56,7 +57,7 @@ class KafkaSink(SinkDefinition):
         if delivery not in _DELIVERIES:
             raise GraphError(f"KafkaSink: unknown delivery {delivery!r}; choose one of {', '.join(_DELIVERIES)}")
         self.delivery = Delivery(delivery)
-        keys = (key,) if isinstance(key, str) else tuple(key)
+        keys = names_of(key)
         if self.delivery is Delivery.IDEMPOTENT:
             if not keys:
                 raise GraphError("KafkaSink: delivery='idempotent' needs key=: rows are replaced by their key")

@@ -19,6 +19,7 @@ from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
 from clonos_py.connectors.kafka.protobuf import Protobuf
 from clonos_py.connectors.kafka.topic_reader import ReaderTimes, TopicReader
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, RequestedColumns
+from clonos_py.connectors.names import names_of
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import ArrowSchema, Record, schema_of
@@ -87,7 +88,7 @@ class KafkaSource(CatchingSource[R]):
         discover: Duration = "5s",
         away: Duration = "5m",
     ) -> None:
-        self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        self._topics = names_of(topics)
         if not self._topics or len(set(self._topics)) != len(self._topics):
             raise GraphError("KafkaSource: name one topic, or several different ones")
         self._address = ClusterAddress(bootstrap, security or KafkaSecurity(), client)

@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 from clonos_py.connectors.extras import need
 from clonos_py.connectors.line_formats import JsonLines, input_schema
 from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnErrorWord, RequestedColumns, parsed
+from clonos_py.connectors.names import names_of
 from clonos_py.connectors.pushed_rows import WAIT_US, PushedRowsReader, check_port
 from clonos_py.connectors.secrets import Secret, refuse_plain_secrets
 from clonos_py.model.errors import GraphError, SourceError
@@ -84,7 +85,7 @@ class MqttSource(CatchingSource[R]):
         check_port("MqttSource", port)
         refuse_plain_secrets("MqttSource", password=password)
         self._broker = host, port, user, password, tls
-        self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        self._topics = names_of(topics)
         self._client_id, self._topic = client_id, topic
         self._session_s, self._away_us = micros(session) // 1_000_000, micros(away)
         if not client_id or not self._topics:

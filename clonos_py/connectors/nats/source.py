@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 
 from clonos_py.connectors.extras import need
 from clonos_py.connectors.kafka.formats import Malformed, format_of
+from clonos_py.connectors.names import names_of
 from clonos_py.connectors.nats.security import NatsSecurity
 from clonos_py.connectors.row_reader import PartitionedSource, RowReader
 from clonos_py.model.errors import GraphError, SourceError
@@ -74,7 +75,7 @@ class NatsSource(PartitionedSource[R]):
         format_of(format, self.schemas[0], owner="NatsSource")
         self._servers, self._security = tuple(servers.split(",")), security or NatsSecurity()
         self._stream, self._format, self._start, self._stop = stream, format, start, stop
-        self._subjects = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+        self._subjects = names_of(subjects)
         self._last: int | None = None
         """The last message to read, which is known once the job is submitted."""
 

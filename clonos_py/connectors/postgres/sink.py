@@ -10,6 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from clonos_py.connectors.last_changes import last_changes
+from clonos_py.connectors.names import names_of
 from clonos_py.connectors.postgres.catalog import FoundTable, TableName
 from clonos_py.connectors.postgres.copied_rows import copied
 from clonos_py.connectors.postgres.fitting import best_type
@@ -59,7 +60,7 @@ class PostgresSink(TransactionalSink):
     ) -> None:
         self._address = PostgresAddress("PostgresSink", dsn, password)
         self._table = TableName.of(table)
-        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._key = names_of(key)
         self._away_s = micros(away) / 1e6
         self.upserts = self.deletes = bool(self._key)
         self.place = table
