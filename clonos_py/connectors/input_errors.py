@@ -41,3 +41,14 @@ def named_errors(path: str) -> Iterator[None]:
         raise SourceError(f"{path} is missing; {UNCHANGED}") from error
     except (OSError, pa.ArrowException, StopIteration) as error:
         raise SourceError(f"{path}: cannot be read ({one_line(error)})") from error
+
+
+@contextmanager
+def said_if_missing(said: str) -> Iterator[None]:
+    """Lets the error of ``named_errors`` about a file that is missing say this instead."""
+    try:
+        yield
+    except SourceError as problem:
+        if isinstance(problem.__cause__, FileNotFoundError):
+            raise SourceError(said) from problem
+        raise

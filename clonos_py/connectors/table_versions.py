@@ -17,6 +17,7 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.file_content import FileContent
+from clonos_py.connectors.input_errors import said_if_missing
 from clonos_py.connectors.parquet_reader import PIECE_ROWS, ParquetPartition
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.model.connectors import SourceDefinition
@@ -25,6 +26,7 @@ from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.model.record import ArrowSchema, Record, schema_of
 
 R = TypeVar("R", bound=Record, default=Any)
+T = TypeVar("T")
 
 _ROW_BITS = 36
 _UNITS_KEPT = 64
@@ -267,6 +269,10 @@ class _FileRows:
     def __init__(self, file: TableFile, schema: pa.Schema, table: VersionedTable) -> None:
         self._file, self._schema, self._place = file, schema, table.place
         values = dict(file.values)
+        self._gone = (
+            f"{table.place}: {file.path} is gone, since the table was vacuumed or its old versions expired: keep files for "
+            "longer than the job may lag behind, and start over with --fresh"
+        )
         self._constants = {field.name: values[field.name] for field in schema if field.name in values}
         names = dict(file.renamed)
         stored: list[Any] = [
@@ -288,16 +294,9 @@ class _FileRows:
             return PartitionRead(stop, self._with_constants(None, stop - start), 0, False)
         return self._whole(self._found(lambda: self._parquet.between(start, stop)))
 
-    def _found(self, read: Callable[[], Any]) -> Any:
-        try:
+    def _found(self, read: Callable[[], T]) -> T:
+        with said_if_missing(self._gone):
             return read()
-        except SourceError as problem:
-            if isinstance(problem.__cause__, FileNotFoundError):
-                raise SourceError(
-                    f"{self._place}: {self._file.path} is gone, since the table was vacuumed or its old versions "
-                    "expired: keep files for longer than the job may lag behind, and start over with --fresh"
-                ) from problem
-            raise
 
     def _whole(self, piece: PartitionRead) -> PartitionRead:
         return piece._replace(rows=self._with_constants(piece.rows, piece.rows.num_rows), last=False)

@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from clonos_py.connectors.delta.tables import opened, options_of, reason
 from clonos_py.connectors.file_content import ContentStream, FileContent
 from clonos_py.connectors.files import object_files
-from clonos_py.connectors.input_errors import named_errors
+from clonos_py.connectors.input_errors import named_errors, said_if_missing
 from clonos_py.connectors.table_versions import TableFile
 from clonos_py.model.errors import SourceError
 from clonos_py.model.object_uris import names_objects
@@ -105,16 +105,12 @@ class DeltaVersions:
     def _log(self, version: int) -> dict[str, list[Any]]:
         """The actions of a version, by their kind."""
         path = f"{self.place}/_delta_log/{version:020d}.json"
-        try:
-            with named_errors(path):
-                entry = self._entry(path)
-        except SourceError as problem:
-            if isinstance(problem.__cause__, FileNotFoundError):
-                raise SourceError(
-                    f"{self.place}: the log of version {version} is gone: keep it for longer than the job may lag "
-                    "behind (delta.logRetentionDuration), and start over with --fresh"
-                ) from problem
-            raise
+        gone = (
+            f"{self.place}: the log of version {version} is gone: keep it for longer than the job may lag behind "
+            "(delta.logRetentionDuration), and start over with --fresh"
+        )
+        with said_if_missing(gone), named_errors(path):
+            entry = self._entry(path)
         actions: dict[str, list[Any]] = {}
         for line in entry.splitlines():
             for kind, action in msgspec.json.decode(line).items():
