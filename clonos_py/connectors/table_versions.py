@@ -270,8 +270,8 @@ class _FileRows:
         self._file, self._schema, self._place = file, schema, table.place
         values = dict(file.values)
         self._gone = (
-            f"{table.place}: {file.path} is gone, since the table was vacuumed or its old versions expired: keep files for "
-            "longer than the job may lag behind, and start over with --fresh"
+            f"{table.place}: {file.path} is gone, since the table was vacuumed or its old versions expired: keep files "
+            "for longer than the job may lag behind, and start over with --fresh"
         )
         self._constants = {field.name: values[field.name] for field in schema if field.name in values}
         names = dict(file.renamed)
