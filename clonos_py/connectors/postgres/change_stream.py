@@ -85,11 +85,8 @@ class ChangeStream:
         with self._changed:
             found: list[Piece] = []
             while self._pieces and most > 0 and (not found or self._pieces[0].relation == found[0].relation):
-                piece = self._pieces.popleft()
-                self._messages -= len(piece.messages)
-                self._size_bytes -= piece.size_bytes
-                most -= len(piece.messages)
-                found.append(piece)
+                found.append(self._pop())
+                most -= len(found[-1].messages)
             if not found and self._failure is not None:
                 raise self._failure
             self._changed.notify_all()
@@ -100,16 +97,19 @@ class ChangeStream:
         found: list[Piece] = []
         with self._changed:
             while self._pieces and _is_before(self._pieces[0], place, stop):
-                piece = self._pieces.popleft()
-                self._messages -= len(piece.messages)
-                self._size_bytes -= piece.size_bytes
-                place = place.after(piece.end)
-                found.append(piece)
+                found.append(self._pop())
+                place = place.after(found[-1].end)
             complete = bool(self._pieces) or place >= stop or self._reached >= stop.lsn > place.lsn or self._ended
             if not complete and not found and self._failure is not None:
                 raise self._failure
             self._changed.notify_all()
         return found, complete
+
+    def _pop(self) -> Piece:
+        piece = self._pieces.popleft()
+        self._messages -= len(piece.messages)
+        self._size_bytes -= piece.size_bytes
+        return piece
 
     @property
     def idle_at(self) -> int | None:
@@ -287,8 +287,7 @@ class ChangeStream:
             if of_text(confirmed) >> 3 > self._place.lsn >> 3:
                 raise SourceError(
                     f"changes up to {confirmed} were confirmed by a later checkpoint than that of this run, which ends "
-                    "at "
-                    f"{as_text(self._place.lsn)}: resume from the later one or, to begin anew, "
+                    f"at {as_text(self._place.lsn)}: resume from the later one or, to begin anew, "
                     f"{drop_statement(target.slot)}, and start over with --fresh"
                 )
             first = not self._own_process
