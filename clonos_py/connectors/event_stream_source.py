@@ -16,12 +16,13 @@ import httpx
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from clonos_py.connectors.http_address import HttpAddress
 from clonos_py.connectors.line_formats import JsonLines, check_readable
 from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnErrorWord, RequestedColumns, parsed
 from clonos_py.connectors.record_ends import MARK
 from clonos_py.connectors.resumable_feed import ReceivedItem, Receiver, ResumableReader
-from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
-from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.connectors.secrets import Secret
+from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import ArrowSchema, Record, schema_of
 from clonos_py.model.times import Duration, micros
@@ -76,12 +77,10 @@ class EventStreamSource(CatchingSource[R]):
         away: Duration = "5m",
         on_error: OnErrorWord = "fail",
     ) -> None:
-        refuse_plain_secrets("EventStreamSource", token=token)
-        if not url.startswith(("http://", "https://")):
-            raise GraphError(f"EventStreamSource: {url!r} is no address: write https://host/path")
+        address = HttpAddress.of("EventStreamSource", url, token, headers)
         columns = schema_of(schema)
         check_readable("EventStreamSource", "json", columns)
-        self._server = _EventServer(url, tuple(events), token, dict(headers or {}), micros(silent) / 1e6)
+        self._server = _EventServer(address, tuple(events), micros(silent) / 1e6)
         self._away_s = micros(away) / 1e6
         self.declare(columns, schema if isinstance(schema, type) else None, on_error)
 
@@ -91,18 +90,17 @@ class EventStreamSource(CatchingSource[R]):
 
 @dataclass(frozen=True)
 class _EventServer:
-    url: str
+    address: HttpAddress
     events: tuple[str, ...]
-    token: Secret | None
-    headers: Mapping[str, str | Secret]
     silent_s: float
+
+    @property
+    def url(self) -> str:
+        return self.address.url
 
     def request_headers(self, last_id: str | None) -> dict[str, str]:
         """Raises SettingError if a secret is missing."""
-        headers = {name: secret_value(value) or "" for name, value in self.headers.items()}
-        headers |= {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-        if self.token is not None:
-            headers["Authorization"] = f"Bearer {secret_value(self.token)}"
+        headers = self.address.request_headers() | {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         return headers | ({"Last-Event-ID": last_id} if last_id else {})
 
 

@@ -18,11 +18,12 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.connectors.http import HttpxClient
+from clonos_py.connectors.http_address import HttpAddress
 from clonos_py.connectors.local_paths import LocalPath, local_path
 from clonos_py.connectors.ndjson import encoded
 from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
 from clonos_py.connectors.row_files import check_columns
-from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
+from clonos_py.connectors.secrets import Secret
 from clonos_py.model.errors import GraphError, ServiceError, SinkError
 from clonos_py.model.operators import Sink
 from clonos_py.model.times import Duration, micros
@@ -64,17 +65,13 @@ class WebhookSink(TransactionalSink):
         away: Duration = "5m",
         dead_letters: LocalPath | None = None,
     ) -> None:
-        refuse_plain_secrets("WebhookSink", token=token)
-        if not url.startswith(("http://", "https://")):
-            raise GraphError(f"WebhookSink: {url!r} is no address: write https://host/path")
+        address = HttpAddress.of("WebhookSink", url, token, headers)
         if batch is not None and batch < 1:
             raise GraphError(f"WebhookSink: batch={batch}: give at least 1, or None for one object each")
         if rate is not None and not rate > 0:
             raise GraphError(f"WebhookSink: rate={rate}: give requests per second, more than 0")
         folder = None if dead_letters is None else local_path("WebhookSink", dead_letters)
-        self._target = _Target(
-            url, batch, token, dict(headers or {}), rate, micros(timeout), micros(away) / 1e6, folder
-        )
+        self._target = _Target(address, batch, rate, micros(timeout), micros(away) / 1e6, folder)
         self.place = url
 
     def create(self, schema: pa.Schema) -> Sink:
@@ -89,21 +86,16 @@ class WebhookSink(TransactionalSink):
 class _Target:
     """Where and how rows are posted."""
 
-    url: str
+    address: HttpAddress
     batch: int | None
-    token: Secret | None
-    headers: Mapping[str, str | Secret]
     rate: float | None
     timeout_us: int
     away_s: float
     dead_letters: str | None
 
     def request(self, key: str, content: bytes) -> Request:
-        headers = {name: secret_value(value) or "" for name, value in self.headers.items()}
-        headers |= {"Content-Type": "application/json", IDEMPOTENCY_KEY: key}
-        if self.token is not None:
-            headers["Authorization"] = f"Bearer {secret_value(self.token)}"
-        return Request("POST", self.url, headers, content, self.timeout_us)
+        headers = self.address.request_headers() | {"Content-Type": "application/json", IDEMPOTENCY_KEY: key}
+        return Request("POST", self.address.url, headers, content, self.timeout_us)
 
 
 class WebhookCommitter(RowCommitter):
@@ -135,7 +127,7 @@ class WebhookCommitter(RowCommitter):
         try:
             lines = bytes(encoded(rows)).splitlines()
         except pa.ArrowInvalid as problem:
-            raise SinkError(f"{self._target.url}: the rows have values that JSON does not: {problem}") from None
+            raise SinkError(f"{self._target.address.url}: the rows have values that JSON does not: {problem}") from None
         if batch is None:
             yield from enumerate(lines)
             return
