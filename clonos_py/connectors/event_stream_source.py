@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import httpx
-import pyarrow as pa
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.http_address import HttpAddress
-from clonos_py.connectors.line_formats import JsonLines, check_readable
-from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnErrorWord, RequestedColumns, parsed
+from clonos_py.connectors.line_formats import check_readable
+from clonos_py.connectors.malformed import CatchingSource, OnErrorWord, RequestedColumns
+from clonos_py.connectors.received_json import ReceivedJsonReader
 from clonos_py.connectors.record_ends import MARK
-from clonos_py.connectors.resumable_feed import ReceivedItem, Receiver, ResumableReader
+from clonos_py.connectors.resumable_feed import ReceivedItem, Receiver
 from clonos_py.connectors.secrets import Secret
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Source
@@ -188,35 +188,20 @@ class _EventConnection:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
-class _EventReader(ResumableReader[bytes]):
+class _EventReader(ReceivedJsonReader):
     """The reader of one task. Offsets count events."""
 
+    noun = "event"
+
     def __init__(self, server: _EventServer, requested: RequestedColumns, read_rows: int | None, away_s: float) -> None:
-        super().__init__(requested, read_rows, server.url, away_s, None)
-        self._server, self._format = server, JsonLines(requested.parsed)
+        super().__init__(requested, read_rows, server.url, away_s)
+        self._server = server
 
     def receiver(self) -> Receiver[bytes]:
         return _EventConnection(self._server)
 
-    def rows_of(
-        self, received: Sequence[ReceivedItem[bytes]], position: int
-    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None, dict[str, int]]:
-        lines = b"".join(b" ".join(item.content.splitlines()) + b"\n" for item in received)
-        fails = self.requested.on_error is OnError.FAIL
-        found = parsed(self._format, lines, self._format.records(lines, whole=True), refused_max=0 if fails else None)
-        if found.refused and fails:
-            first = found.refused[0]
-            named = received[first.record].cursor
-            place = f"event {position + first.record + 1} since the job began" if named is None else f"event {named!r}"
-            raise SourceError(f"{self.where}, {place}: malformed event: {first.reason}; {REMEDY}")
-        letters = [
-            {
-                "url": self._server.url,
-                "id": received[refused.record].cursor or "",
-                "value": received[refused.record].content,
-                "reason": refused.reason,
-            }
-            for refused in found.refused
-        ]
-        rows = self.requested.delivered(found.rows)
-        return rows, self.requested.letter_rows(letters), self.requested.counted(len(found.refused))
+    def letter(self, item: ReceivedItem[bytes], number: int) -> Mapping[str, Any]:
+        return {"url": self._server.url, "id": item.cursor or ""}
+
+    def place(self, item: ReceivedItem[bytes], number: int) -> str:
+        return super().place(item, number) if item.cursor is None else f"event {item.cursor!r}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,87 +11,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py import GraphError, Job, Record, col
+from clonos_py import GraphError, Job, col
 from clonos_py.connectors import EventStreamSource, FileSink, MemorySink, PolledSource, Secret
 from clonos_py.connectors.event_stream_source import EventParser, ServerEvent
-from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import SourceError
-from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.settings.definitions import Runtime
 from clonos_py.testing import check_source
+from tests.connectors.resumable import Row, contents, numbers, opened, read_all, read_until, rows
 from tests.event_server import event_server
 from tests.visible_rows import visible_rows
-from tests.waiting import attempts, wait_until
-
-
-class Row(Record):
-    number: int
-    text: str | None
-
-
-def rows(*numbers: int) -> list[Row]:
-    return [Row(number, f"row {number}") for number in numbers]
-
-
-def events(*numbers: int) -> list[str]:
-    return [json.dumps({"number": number, "text": f"row {number}"}) for number in numbers]
-
-
-def opened(source: SourceDefinition, cursor: Any = None) -> Source:
-    """The reader of a task, which goes on from a checkpoint with this cursor."""
-    reader = source.create((None,) * len(source.schemas))
-    reader.open(0, 1)
-    if cursor is not None:
-        reader.restore({"cursor": cursor, "over": False})
-    reader.seek({} if cursor is None else {0: 1})
-    return reader
-
-
-def read_until(reader: Source, enough: Callable[[list[Read]], bool]) -> list[Read]:
-    """Reads until there is enough, or to the end."""
-    found: list[Read] = []
-    for _ in attempts(lambda: found, every_s=0):
-        match reader.poll(1):
-            case Read() as read:
-                found.append(read)
-            case End():
-                return found
-            case Wait():
-                reader.wait_for_rows()
-        if enough(found):
-            return found
-    raise AssertionError
-
-
-def numbers(reads: list[Read]) -> list[int]:
-    batches = [read.rows[0] for read in reads]
-    return [row["number"] for rows in batches if rows is not None for row in rows.to_pylist()]
-
-
-def read_all(source: SourceDefinition, cursor: Any = None) -> list[int]:
-    reader = opened(source, cursor)
-    found = numbers(read_until(reader, lambda _: False))
-    reader.close()
-    return found
-
+from tests.waiting import wait_until
 
 # ---- server-sent events
 
 
 def test_the_source_of_events_keeps_the_contract() -> None:
-    with event_server(events(*range(1, 8)), each=3) as server:
+    with event_server(contents(*range(1, 8)), each=3) as server:
         check_source(EventStreamSource(server.url, Row), rows(*range(1, 8)))
 
 
 def test_a_connection_that_ends_is_opened_again_behind_the_last_event() -> None:
-    with event_server(events(*range(1, 8)), each=3) as server:
+    with event_server(contents(*range(1, 8)), each=3) as server:
         assert read_all(EventStreamSource(server.url, Row)) == [1, 2, 3, 4, 5, 6, 7]
         assert server.asked == [None, "3", "6", "7"]
 
 
 def test_a_run_goes_on_behind_the_event_of_its_checkpoint() -> None:
     """A replacement, too, behind the last read that the log has."""
-    with event_server(events(*range(1, 8))) as server:
+    with event_server(contents(*range(1, 8))) as server:
         reader = opened(EventStreamSource(server.url, Row))
         reader.limit(3)
         (first,) = read_until(reader, bool)
@@ -111,7 +57,7 @@ def test_a_run_goes_on_behind_the_event_of_its_checkpoint() -> None:
 
 
 def test_a_failure_of_the_server_that_passes_is_waited_for() -> None:
-    with event_server(events(1, 2), statuses=[503, 429]) as server:
+    with event_server(contents(1, 2), statuses=[503, 429]) as server:
         assert read_all(EventStreamSource(server.url, Row)) == [1, 2]
 
 
@@ -125,7 +71,7 @@ def test_a_server_that_refuses_or_is_away_for_too_long_ends_the_job() -> None:
 
 
 def test_a_malformed_event_is_named_or_a_dead_letter() -> None:
-    with event_server([*events(1), '{"number": "x"}', *events(3)]) as server:
+    with event_server([*contents(1), '{"number": "x"}', *contents(3)]) as server:
         with pytest.raises(SourceError, match="event '2': malformed event"):
             read_all(EventStreamSource(server.url, Row))
         assert read_all(EventStreamSource(server.url, Row, on_error="skip")) == [1, 3]
@@ -139,7 +85,7 @@ def test_a_malformed_event_is_named_or_a_dead_letter() -> None:
 def test_a_job_reads_each_event_once_although_its_tasks_are_killed(tmp_path: Path) -> None:
     """Those that were in flight come again, as the server keeps them."""
     out, count = tmp_path / "out", 1_500
-    with event_server(events(*range(count)), each=5, over=False) as server:
+    with event_server(contents(*range(count)), each=5, over=False) as server:
         job = Job("events", checkpoint_interval="200ms")
         found = job.source(EventStreamSource(server.url, Row)).named("events").parallelism(1)
         found.rebalance().filter(col("number") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
@@ -234,7 +180,7 @@ def api_rows(url: str) -> Job:
 
 
 def test_a_job_reads_pages_of_a_server() -> None:
-    with event_server(events(*range(1, 8)), each=3) as server:
+    with event_server(contents(*range(1, 8)), each=3) as server:
         job = api_rows(server.url)
         job.run(runtime=Runtime.LOCAL)
         sink: Any = next(iter(job.sinks.values()))
@@ -260,6 +206,6 @@ def test_a_token_is_read_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> No
         return original(self, method, url, headers=headers)
 
     monkeypatch.setattr(httpx.Client, "stream", stream)
-    with event_server(events(1)) as server:
+    with event_server(contents(1)) as server:
         assert read_all(EventStreamSource(server.url, Row, token=Secret(env="WORD"))) == [1]
     assert set(seen) == {"Bearer open sesame"}
