@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
     from clonos_py.connectors.webhook_sink import WebhookSink
     from clonos_py.connectors.webhook_source import WebhookDeadLetter, WebhookSource
+    from clonos_py.connectors.websocket_source import WebSocketDeadLetter, WebSocketSource
     from clonos_py.model.connectors import Delivery, MultiSourceDefinition, SinkDefinition, SourceDefinition
     from clonos_py.model.errors import SinkError, SourceError
     from clonos_py.model.operators import Discovered, End, OperatorContext, Output, Read, Sink, Source, Wait
@@ -122,6 +123,8 @@ __all__ = [
     "UpsertFileSink",
     "UpsertMemorySink",
     "Wait",
+    "WebSocketDeadLetter",
+    "WebSocketSource",
     "WebhookDeadLetter",
     "WebhookSink",
     "WebhookSource",
@@ -180,6 +183,8 @@ _HOMES = {
     "TransactionalSink": "row_committer",
     "UpsertFileSink": "upserts",
     "UpsertMemorySink": "upserts",
+    "WebSocketDeadLetter": "websocket_source",
+    "WebSocketSource": "websocket_source",
     "WebhookDeadLetter": "webhook_source",
     "WebhookSink": "webhook_sink",
     "WebhookSource": "webhook_source",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clonos_py.connectors.secrets import Secret, refuse_plain_secrets, secret_value
@@ -18,11 +18,17 @@ class HttpAddress:
     headers: Mapping[str, str | Secret]
 
     @staticmethod
-    def of(owner: str, url: str, token: Secret | None, headers: Mapping[str, str | Secret] | None) -> HttpAddress:
+    def of(
+        owner: str,
+        url: str,
+        token: Secret | None,
+        headers: Mapping[str, str | Secret] | None,
+        schemes: Sequence[str] = ("https", "http"),
+    ) -> HttpAddress:
         """Raises GraphError for what is no address, and for a token in plain text. ``owner`` is named in errors."""
         refuse_plain_secrets(owner, token=token)
-        if not url.startswith(("http://", "https://")):
-            raise GraphError(f"{owner}: {url!r} is no address: write https://host/path")
+        if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+            raise GraphError(f"{owner}: {url!r} is no address: write {schemes[0]}://host/path")
         return HttpAddress(url, token, dict(headers or {}))
 
     def request_headers(self) -> dict[str, str]:
