@@ -1,9 +1,9 @@
 """Keyed state rows: immutable chunks, a mask of live rows, and an index of key hashes.
 
 A row is updated by removing it and appending the new version. So the cost of a batch depends on the keys that it
-touches, and not on how often they have changed. Dead rows are removed when they outnumber the live ones. The time of
-this compaction and the order of rows depend on the rows alone, so a restored task continues exactly as its predecessor
-would have. A null key is a key (D17).
+touches, and not on how often they have changed. Dead rows are removed when they outnumber the live ones, and earlier
+where the oldest are dead, as in a state that expires. The time of this compaction and the order of rows depend on the
+rows alone, so a restored task continues exactly as its predecessor would have. A null key is a key (D17).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from clonos_py.operators.row_flags import flagged, owned_flagged, packed
 
 ROWS_TABLE = "rows"
 _DEAD_ROWS = 16_384
+_OLDEST_SHARE = 16
+"""The oldest rows are removed once more than this part of all rows is dead there."""
 _CHUNK_ROWS = 65_536
 
 
@@ -96,21 +98,47 @@ class KeyedRows:
         self._live[numbers] = False
         self._dead += len(numbers)
 
-    def compact(self) -> bool:
-        """Removes the dead rows if there are too many. True if rows have new numbers (their order is kept)."""
-        if self._dead <= max(self.rows - self._dead, _DEAD_ROWS):
-            return False
-        live = self._live[: self.rows]
-        kept = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
+    def compact(self) -> Ints | None:
+        """Removes dead rows if there are too many, or if the oldest rows are dead. Then rows have new numbers, in the
+        same order: returns their former ones."""
+        if self._dead > max(self.rows - self._dead, _DEAD_ROWS):
+            return self._compact_all()
+        if self._dead > self._oldest_max:
+            first_live = int(self._live.argmax())
+            if first_live > self._oldest_max:
+                return self._drop_first(int(starts_of(self._chunks).searchsorted(first_live, side="right")) - 1)
+        return None
+
+    @property
+    def _oldest_max(self) -> int:
+        """More dead rows at the start are removed."""
+        return max(self.rows // _OLDEST_SHARE, _DEAD_ROWS)
+
+    def _compact_all(self) -> Ints:
+        """Chunks without dead rows stay as they are. The others are replaced one by one, so that there are not twice as
+        many meanwhile."""
+        live, masks = self._live[: self.rows], self._masks()
         for index in self._indexes.values():
             index.compact(live)
-        self._chunks = []
+        former, self._chunks = self._chunks[::-1], []
         self.rows -= self._dead
         self._live, self._dead = np.ones(self.rows, bool), 0
-        for rows in kept:
-            if rows.num_rows:
-                self._append_chunk(Chunk(rows))
-        return True
+        for mask in masks:
+            chunk = former.pop()
+            self._append_chunk(chunk if mask.all() else Chunk(chunk.rows.filter(pa.array(mask))))
+        return np.flatnonzero(live)
+
+    def _drop_first(self, chunks: int) -> Ints | None:
+        """Removes this many chunks from the start. Their rows are dead."""
+        rows = int(starts_of(self._chunks[:chunks])[-1])
+        if not rows:
+            return None
+        for index in self._indexes.values():
+            index.drop_first(rows)
+        former = np.arange(rows, self.rows)
+        self._chunks, self._live = self._chunks[chunks:], self._live[rows:].copy()
+        self.rows, self._dead = self.rows - rows, self._dead - rows
+        return former
 
     def all(self) -> list[pa.RecordBatch]:
         """The live rows, chunk by chunk, in the order of their numbers."""
@@ -148,6 +176,8 @@ class KeyedRows:
         self._replace(chunks, ~np.concatenate([np.zeros(0, bool), *dead]))
 
     def _replace(self, chunks: Sequence[Chunk], live: Bools) -> None:
+        if dropped := next((place for place, own in enumerate(self._chunks) if own is chunks[0]), 0) if chunks else 0:
+            self._drop_first(dropped)  # as the task did whose snapshot this is
         same = unchanged(self._chunks, chunks)
         kept = int(starts_of(chunks)[same])
         if (live[:kept] & ~self._live[:kept]).any():

@@ -269,7 +269,7 @@ class SessionAggregate(WindowOperator, KeyedParts):
             self.changed(merged.filter(pa.array(groups.first >= live)))
         if (ends <= self._reached).any():
             self._emit(merged.filter(pa.array(ends <= self._reached)))
-        if self._live.compact():
+        if self._live.compact() is not None:
             self._renumber()
 
     def _note(self, numbers: Ints, starts: Ints, ends: Ints) -> None:
@@ -309,7 +309,7 @@ class SessionAggregate(WindowOperator, KeyedParts):
         if self.in_parts and len(due):
             self.changed(self._live.take(due, self._partials.keys))
         self._live.remove(due)
-        if self._live.compact():
+        if self._live.compact() is not None:
             self._renumber()
 
     def _emit(self, sessions: pa.RecordBatch) -> None:

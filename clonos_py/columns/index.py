@@ -139,6 +139,19 @@ class SortedIndex:
         self.rows = int(numbers[-1])
         self._merge_runs(None)
 
+    def drop_first(self, rows: int) -> None:
+        """Drops the first ``rows`` rows, and renumbers the others from 0."""
+        runs: list[_Run] = []
+        self._runs.reverse()
+        while self._runs:
+            run = self._runs.pop()
+            if run.stop <= rows:
+                continue
+            entries = run.entries if run.start >= rows else run.entries[_rows_of(run.entries) >= rows]
+            if len(entries):
+                runs.append(_Run(max(run.start - rows, 0), run.stop - rows, entries - np.uint64(rows)))
+        self._runs, self.rows = runs, self.rows - rows
+
     def truncate(self, rows: int) -> None:
         """Drops all rows but the first ``rows``. Runs are consecutive, so at most one of them has to be cut."""
         runs = [run for run in self._runs if run.start < rows]

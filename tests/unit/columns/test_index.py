@@ -61,6 +61,24 @@ def test_compaction_renumbers_the_kept_rows(
     ]
 
 
+@given(st.lists(HASHES, max_size=8), HASHES, st.data(), HASHES)
+def test_the_first_rows_are_dropped_and_the_others_renumbered(
+    batches: list[list[int]], probe: list[int], data: st.DataObject, later: list[int]
+) -> None:
+    index = SortedIndex()
+    for batch in batches:
+        index.append(spread(batch))
+    everything = [value for batch in batches for value in batch]
+    dropped = data.draw(st.integers(0, len(everything)))
+    index.drop_first(dropped)
+    index.append(spread(later))
+    kept = everything[dropped:] + later
+    assert index.rows == len(kept)
+    assert pairs(index, probe) == [
+        (i, row) for i, value in enumerate(probe) for row, other in enumerate(kept) if other == value
+    ]
+
+
 @pytest.mark.parametrize("narrow", [0, 10, 25])
 def test_rows_are_found_in_any_range_of_hashes(narrow: int) -> None:
     random = np.random.default_rng(narrow)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.operators import keyed_rows
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
@@ -35,6 +36,15 @@ def found(index: Any, take: Callable[[Any], pa.RecordBatch], keys: range) -> lis
     return [pair for pair, key in zip(asked, taken["k"].to_pylist(), strict=True) if pair[0] == key]
 
 
+@pytest.fixture(scope="module", params=["small chunks", "one chunk"])
+def smallest_chunks(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "small chunks":
+            patch.setattr(keyed_rows, "_CHUNK_ROWS", 4)
+            patch.setattr(keyed_rows, "_DEAD_ROWS", 0)
+        yield
+
+
 STEPS = st.lists(
     st.tuples(st.lists(st.integers(0, 5), max_size=40), st.lists(st.integers(0, 5), max_size=2), st.booleans()),
     min_size=1,
@@ -42,6 +52,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.usefixtures("smallest_chunks")
 @given(STEPS)
 def test_keyed_rows_are_those_of_each_snapshot(steps: list[tuple[list[int], list[int], bool]]) -> None:
     task, standby, count = KeyedRows(["k"]), KeyedRows(["k"]), 0
@@ -79,7 +90,7 @@ def test_a_key_that_changed_often_has_few_candidates_in_the_index() -> None:
         _, numbers = rows.find(hot)
         rows.remove(numbers)
         rows.append(hot)
-        assert not rows.compact(), "the test shows nothing"
+        assert rows.compact() is None, "the test shows nothing"
     _, candidates = rows._indexes[("k",)].probe(hash_rows(hot, ["k"]))
     assert len(candidates) < 10
     assert len(rows.find(hot)[1]) == 3
@@ -125,6 +136,49 @@ def test_only_new_chunks_are_indexed(indexed: list[int]) -> None:
         rows.restore([OperatorState({"rows": kept}, {"rows.dead": dead})], GROUPS)
         assert history.rows == rows.rows == sum(chunk.rows.num_rows for chunk in kept)
     assert indexed == [1_000, 500] * 2 + [20] * 2 + [1] * 2
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_rows, "_CHUNK_ROWS", 10)
+    monkeypatch.setattr(keyed_rows, "_DEAD_ROWS", 4)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_the_oldest_rows_are_removed_without_a_copy_of_the_others(indexed: list[int]) -> None:
+    task, standby = KeyedRows(["k"]), KeyedRows(["k"])
+    for first in range(0, 100, 10):
+        task.append(rows_of(list(range(first, first + 10)), first))
+    standby.restore([task.snapshot({})], GROUPS)
+    before = task.snapshot({}).tables["rows"]
+    task.remove(np.arange(7))
+    assert task.compact() is None, "the first chunk has live rows"
+    task.remove(np.arange(7, 25))
+    former = task.compact()
+    assert former is not None
+    assert former.tolist() == list(range(20, 100))
+    after = task.snapshot({}).tables["rows"]
+    assert all(chunk is other for chunk, other in zip(after, before[2:], strict=True))
+    del indexed[:]
+    standby.restore([task.snapshot({})], GROUPS)
+    assert not indexed, "nothing is indexed again"
+    for rows in (task, standby):
+        assert found(rows.find, rows.take, range(100)) == [(key, key) for key in range(25, 100)]
+        assert rows.all_numbers().tolist() == list(range(5, 80))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_compaction_keeps_chunks_without_dead_rows() -> None:
+    rows = KeyedRows(["k"])
+    for first in range(0, 60, 10):
+        rows.append(rows_of(list(range(first, first + 10)), first))
+    before = rows.snapshot({}).tables["rows"]
+    rows.remove(np.arange(10, 45))
+    assert rows.compact() is not None
+    after = rows.snapshot({}).tables["rows"]
+    assert [chunk.rows.num_rows for chunk in after] == [10, 15]
+    assert after[0] is before[0]
+    assert found(rows.find, rows.take, range(60)) == [(key, key) for key in (*range(10), *range(45, 60))]
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=30), min_size=1, max_size=8), st.data())
