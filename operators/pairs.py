@@ -22,9 +22,9 @@ NO_ROW = -1
 class Pairs:
     """Builds rows of ``schema`` from pairs of rows. Fields that ``columns`` does not name are constants.
 
-    In a left join a pair may lack its right row, which is written as ``NO_ROW``: its columns are null. A key of a full
-    join that has the same name on both sides, ``keys``, is taken from the row that is there, and so are the columns
-    ``of_either``.
+    In a left or full join a pair may lack its right row, which is written as ``NO_ROW``: its columns are null. A key of
+    a full join that has the same name on both sides, ``keys``, is taken from the row that is there, and so are the
+    columns ``of_either``.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Pairs:
         return self.batches(sides, taken, constants)
 
     def _positions(self, numbers: Ints) -> Any:
-        lacking = self._how is JoinType.LEFT and len(numbers) > 0 and numbers.min() == NO_ROW
+        lacking = self._how in (JoinType.LEFT, JoinType.FULL) and len(numbers) > 0 and numbers.min() == NO_ROW
         return pa.array(numbers, mask=numbers == NO_ROW) if lacking else pa.array(numbers)
 
     def _column(
@@ -140,7 +140,7 @@ def looked_up(how: JoinType, pairs: tuple[Ints, Ints], count: int) -> tuple[Ints
     join in that order. ``count``: the number of left rows."""
     left, right = pairs
     match how:
-        case JoinType.INNER:
+        case JoinType.INNER | JoinType.RIGHT:
             return pairs
         case JoinType.SEMI:
             left = np.flatnonzero(among(left, count))

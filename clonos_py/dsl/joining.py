@@ -68,7 +68,7 @@ def joined(
     elif isinstance(within, AsOf):
         (left, left_time), (right, right_time) = _timed(left, right, site)
         work = JoinVersions(*keys, left_time, right_time, columns, within.oldest_us, kind)
-        time = _carried(columns, 0, left_time)
+        time = None if kind.unmatched[1] else _carried(columns, 0, left_time)
     elif within.processing_time:
         work = JoinWindows(*keys, within, None, None, columns, kind)
     else:
@@ -112,14 +112,12 @@ def join_type(how: str) -> JoinType:
 
 
 def _check(within: Within, how: JoinType) -> None:
-    """Raises GraphError where it is never known that a row has no match, and for rows that are only looked up."""
+    """Raises GraphError where it is never known that a row has no match."""
     if within == Forever(None) and any(how.unmatched):
         raise GraphError(
             f"how={how.value!r}: with forever() a match may always come, so that no row is ever without one; give it a "
             "ttl, or take how='inner' or 'semi'"
         )
-    if isinstance(within, AsOf) and how.unmatched[1]:
-        raise GraphError(f"how={how.value!r}: as_of() looks up a right row for each left one; {LOOKS_UP}")
 
 
 def _check_session(within: Session, left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]]) -> None:

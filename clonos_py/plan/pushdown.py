@@ -84,6 +84,9 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
             # where rows without a match are in the result, a filter on the other side would make more of them
             sources = {name: (side, column) for name, side, column in work.columns if not work.how.nullable[side]}
             return _split(graph, node, target, sources)
+        # a filter on the left side would make more right rows without a match
+        case JoinVersions(how=how) if how.nullable[0]:
+            return None
         # a filter on the right side would change which version is the newest, and answers are not there before
         case JoinVersions(columns=columns) | JoinTable(columns=columns) | LookUpRows(columns=columns):
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns if not side})

@@ -166,7 +166,8 @@ def state_definition(
             how = None if work.how is JoinType.INNER else work.how.value
             return defined(_joined(work, keys) | {"within": within, "how": how})
         case JoinVersions():
-            return defined(_joined(work, keys) | {"within": _ttl(work.oldest_us)})
+            how = work.how.value if work.how.unmatched[1] else None
+            return defined(_joined(work, keys) | {"within": _ttl(work.oldest_us), "how": how})
         case JoinTable():
             facts = {"keys": keys(work.left_keys, 0), "right keys": keys(work.right_keys, 1)}
             return defined(facts | {"keys of the table": _names(work.side)})

@@ -139,7 +139,7 @@ def test_a_key_of_the_same_name_is_that_of_the_row_that_is_there(how: How) -> No
 
 
 @both_parallelisms
-@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+@pytest.mark.parametrize("how", HOWS[1:])
 def test_joins_as_of_give_rows_without_a_version_as_asked(how: How, parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         left, right = sides(events)
@@ -150,8 +150,12 @@ def test_joins_as_of_give_rows_without_a_version_as_asked(how: How, parallelism:
     for row in LEFT:
         before = [r for r in RIGHT if r.key == row.key and row.at - 3_000_000 <= r.at <= row.at]
         found.append((row.id, max(before, key=lambda r: (r.at, r.id)).id if before else None))
+    used = {right for _, right in found}
+    unused = [(None, row.id) for row in RIGHT if row.id not in used]
     expected: dict[str, list[tuple[int | None, ...]]] = {
         "left": [*found],
+        "right": [*(pair for pair in found if pair[1] is not None), *unused],
+        "full": [*found, *unused],
         "semi": [(left,) for left, right in found if right is not None],
         "anti": [(left,) for left, right in found if right is None],
     }
@@ -203,7 +207,6 @@ class Strict(Record):
         ),
         ("left", forever(), None, "with forever() a match may always come, so that no row is ever without one; give"),
         ("anti", forever(), None, "give it a ttl, or take how='inner' or 'semi'"),
-        ("right", as_of(), None, "as_of() looks up a right row for each left one; take how='inner', 'left'"),
         (
             "left",
             between("0s", "1s"),

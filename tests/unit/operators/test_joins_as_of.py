@@ -10,15 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.columns.views import Ints
-from clonos_py.operators import version_join
+from clonos_py.model.joins import JoinType
+from clonos_py.model.times import MAX_TIME
+from clonos_py.operators import keyed_rows, version_join
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.version_join import VersionJoin
-from tests.unit.operators.join_histories import COLUMNS, PAIR, Row, Step, batch, histories, pairs, run
+from tests.unit.operators.join_histories import (
+    COLUMNS,
+    PAIR,
+    Row,
+    Step,
+    batch,
+    histories_with_nulls,
+    in_order,
+    pairs,
+    run,
+)
 from tests.unit.operators.scripted import advance, opened
 
 
-def as_of(oldest: int | None = None) -> VersionJoin:
-    return VersionJoin(["key"], ["key"], "at", "at", COLUMNS, PAIR, oldest)
+def as_of(oldest: int | None = None, how: JoinType = JoinType.INNER) -> VersionJoin:
+    return VersionJoin(["key"], ["key"], "at", "at", COLUMNS, PAIR, oldest, how)
 
 
 def test_a_row_meets_the_latest_earlier_version_when_no_other_can_come() -> None:
@@ -117,24 +129,68 @@ def joined_at(history: list[Step], at: int, came: int) -> int:
     return next((n for n, step in enumerate(history) if n > came and isinstance(step, int) and step > at), len(history))
 
 
-@given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | st.integers(0, 40), st.booleans())
+@given(
+    histories_with_nulls,
+    st.integers(0, 14),
+    st.integers(1, 3),
+    st.none() | st.integers(0, 40),
+    st.booleans(),
+    st.sampled_from([how for how in JoinType if how.pairs]),
+)
 def test_joins_as_of_equal_their_definition(
-    history: list[Step], rescale_at: int, parallelism: int, oldest: int | None, forgets: bool
+    history: list[Step], rescale_at: int, parallelism: int, oldest: int | None, forgets: bool, how: JoinType
 ) -> None:
-    few = version_join._FEW_ROWS
-    version_join._FEW_ROWS = 0 if forgets else few
+    few = version_join._FEW_ROWS, keyed_rows._DEAD_ROWS
+    version_join._FEW_ROWS, keyed_rows._DEAD_ROWS = (0, 0) if forgets else few
     try:
-        found, (left, right) = run(lambda: as_of(oldest), history, rescale_at, parallelism)
+        found, (left, right) = run(lambda: as_of(oldest, how), history, rescale_at, parallelism)
     finally:
-        version_join._FEW_ROWS = few
-    expected = []
+        version_join._FEW_ROWS, keyed_rows._DEAD_ROWS = few
+    matches: list[tuple[str, str | None]] = []
     for key, at, name, met in left:
         joined = joined_at(history, at, int(name.split(".")[0]))
         known = [row[:3] for row in right if int(row[2].split(".")[0]) < joined]
         versions = [(since, number) for number, (k, since, _) in enumerate(known) if k == key and since <= at]
-        if at >= met and versions and (oldest is None or max(versions)[0] >= at - oldest):
-            expected.append((name, right[max(versions)[1]][2]))
-    assert found == sorted(expected)
+        if at >= met:
+            holds = key is not None and versions and (oldest is None or max(versions)[0] >= at - oldest)
+            matches.append((name, right[max(versions)[1]][2] if holds else None))
+    pairs_found = [pair for pair in matches if pair[1] is not None]
+    alone = [pair for pair in matches if pair[1] is None]
+    used = {version for _, version in pairs_found}
+    unused = [(None, name) for _, _, name, _ in right if name not in used]
+    expected = [*pairs_found, *(alone if how.unmatched[0] else []), *(unused if how.unmatched[1] else [])]
+    assert found == in_order(expected)
+
+
+@pytest.mark.parametrize("how", [JoinType.RIGHT, JoinType.FULL])
+def test_a_version_that_no_row_has_had_comes_when_none_can_have_it(how: JoinType) -> None:
+    operator = as_of(how=how)
+    ctx, out = opened(operator)
+    versions: list[Row] = [(1, 10, "r10"), (1, 20, "r20"), (1, 20, "r20 again"), (2, 10, "other"), (None, 1, "n")]
+    operator.on_rows(batch(versions), 1)
+    assert pairs(out) == [(None, "n")]
+    operator.on_rows(batch([(1, 12, "a")]), 0)
+    advance(operator, ctx, 20)
+    assert pairs(out)[1:] == [("a", "r10")], "a row at 20 may still come, and a version in its stead"
+    advance(operator, ctx, 21)
+    assert pairs(out)[2:] == [(None, "r20")], "r10 has been had"
+    operator.on_rows(batch([(1, 15, "late")]), 1)
+    advance(operator, ctx, 22)
+    assert pairs(out)[3:] == [(None, "late")], "a later version holds already"
+    operator.on_rows(batch([(2, 30, "b")]), 0)
+    advance(operator, ctx, MAX_TIME)
+    assert pairs(out)[4:] == [("b", "other"), (None, "r20 again")]
+
+
+def test_a_version_that_no_row_has_had_comes_when_it_is_too_old() -> None:
+    operator = as_of(oldest=5, how=JoinType.RIGHT)
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, 10, "r")]), 1)
+    advance(operator, ctx, 15)
+    assert pairs(out) == []
+    advance(operator, ctx, 16)
+    assert pairs(out) == [(None, "r")]
+    assert operator._versions.live_row_count == 0
 
 
 def test_pairs_come_in_the_order_of_the_times_of_left_rows() -> None:
