@@ -10,26 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import with_keys
-from clonos_py.columns.views import Column, Ints, fixed, plain
+from clonos_py.columns.views import fixed
 from clonos_py.model.hidden import hidden
 from clonos_py.model.joins import JoinColumns, JoinType
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.windows import BOUNDS, Session
-from clonos_py.operators.event_time_range import event_times
+from clonos_py.operators.ended_sessions import EndedSessions, taken_with
 from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.pairs import Pairs, among, without_match
+from clonos_py.operators.pairs import Pairs, among
 from clonos_py.operators.row_filters import matchable
-from clonos_py.operators.sessions import SessionAggregate
-from clonos_py.operators.window_operator import LATE_PORT
 
 _SIDES = ("left", "right")
-_TIME, _ROW, _SESSION = hidden("time"), hidden("row"), hidden("session")
+_SESSION = hidden("session")
 
 
 class SessionJoin(Operator):
@@ -60,7 +57,7 @@ class SessionJoin(Operator):
             for side in (0, 1)
         )
         self._pairs = Pairs((*columns, *bounds), schema, how, self._keys, of_either=[name for name, _, _ in bounds])
-        self._sessions = _Sessions(key_fields, window)
+        self._sessions = EndedSessions(key_fields, window)
         self._rows = tuple(KeyedRows(keys, table) for keys, table in zip(self._keys, _SIDES, strict=True))
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
@@ -76,9 +73,7 @@ class SessionJoin(Operator):
         rows = matchable(rows, keys, [time], self.ctx.count, self._unmatched[side])
         if not rows.num_rows:
             return
-        late = self._sessions.take([rows.column(key) for key in keys], event_times(rows, time))
-        if len(late):
-            rows = rows.take(without_match(late, rows.num_rows))
+        rows = self._sessions.in_time(rows, keys, time)
         self._rows[side].append(with_groups(rows.select(self._kept[side]), keys, self.ctx.key_groups))
 
     def on_watermark(self, watermark: int) -> int:
@@ -111,53 +106,9 @@ class SessionJoin(Operator):
         rows, keys = self._rows[side], self._keys[side]
         if not rows.rows:
             return None
-        of, numbers = rows.find(sessions, named=self._keys[0])
-        times = event_times(rows.take(numbers, [self._times[side]]), self._times[side])
-        starts, ends = (fixed(sessions.column(name)) for name in BOUNDS)
-        inside = np.flatnonzero((starts[of] <= times) & (times < ends[of]))
-        inside = inside[np.lexsort((numbers[inside], of[inside]))]
-        of, numbers = of[inside], numbers[inside]
-        found = rows.take(numbers)
-        rows.remove(numbers)
-        rows.compact()
+        of, found = taken_with(sessions, rows, self._keys[0], self._times[side])
         for field in self._bounds:
             found = found.append_column(field, pa.array(fixed(sessions.column(field.name))[of]).cast(field.type))
         keyed = with_keys(found, keys)
         unkeyed = None if keyed is None else ~among(keyed, len(of))
         return found.append_column(pa.field(_SESSION, pa.int64()), pa.array(of, pa.int64(), mask=unkeyed))
-
-
-class _Sessions:
-    """The open sessions of the rows of both sides: those of an aggregation without aggregates, whose output stays
-    here."""
-
-    def __init__(self, key_fields: pa.Schema, window: Session) -> None:
-        self._given = pa.schema([*key_fields, (_TIME, pa.int64()), (_ROW, pa.int64())])
-        ended = pa.schema([*key_fields, *((name, pa.int64()) for name in BOUNDS)])
-        self.operator = SessionAggregate(key_fields.names, window, (), ended, _TIME)
-        self._ended: list[pa.RecordBatch] = []
-        self._late: list[pa.RecordBatch] = []
-
-    def open(self, ctx: OperatorContext) -> None:
-        self.operator.open(ctx, self)
-
-    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
-        (self._late if port == LATE_PORT else self._ended).append(rows)
-
-    @property
-    def tables(self) -> Mapping[str, pa.Schema]:
-        return self.operator.tables([self._given])
-
-    def take(self, keys: Sequence[Column], times: Ints) -> Ints:
-        """Adds rows with these keys and times. Returns those that are late."""
-        columns = [*keys, pa.array(times), pa.array(np.arange(len(times)))]
-        fields = zip(columns, self._given, strict=True)
-        self.operator.on_rows(pa.record_batch([plain(c).cast(f.type) for c, f in fields], schema=self._given), 0)
-        late, self._late = self._late, []
-        return np.concatenate([np.empty(0, np.int64), *(fixed(rows.column(_ROW)) for rows in late)])
-
-    def ended(self, watermark: int) -> list[pa.RecordBatch]:
-        """The sessions that have ended by the watermark: their keys and bounds."""
-        self.operator.on_watermark(watermark)
-        ended, self._ended = self._ended, []
-        return ended

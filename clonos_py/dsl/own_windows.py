@@ -21,7 +21,7 @@ from clonos_py.dsl.windows import AssignedBy
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import is_hidden
 from clonos_py.model.record import schema_of
-from clonos_py.model.windows import ASSIGNED_BOUNDS, BOUNDS, Assigned, AtClose, Bounded, InPanes
+from clonos_py.model.windows import ASSIGNED_BOUNDS, BOUNDS, Assigned, AtClose, Bounded, InPanes, Session
 from clonos_py.operators.assigners import Assigner
 from clonos_py.plan.logical import CallPerBatch, CallPerWindow
 
@@ -52,7 +52,7 @@ def aggregated_in_assigned_windows(
 def mapped_windows(
     rows: OutputPort,
     keys: tuple[str, ...],
-    window: Bounded,
+    window: Bounded | Session,
     function: Callable[..., Any],
     returns: Shape,
     site: CallSite,
@@ -70,12 +70,12 @@ def mapped_windows(
     return rows.followed("map_groups", work, (schema,), site, (record_of(shape),), (window_closed(schema),))
 
 
-def whole_windows(window: object, lateness_us: int) -> InPanes:
+def whole_windows(window: object, lateness_us: int) -> InPanes | Session:
     """The window of ``map_groups``. Raises GraphError for one that it does not take."""
-    if not isinstance(window, InPanes) or window.processing_time or lateness_us:
+    if not isinstance(window, InPanes | Session) or window.processing_time or lateness_us:
         raise GraphError(
-            "it takes tumbling, hopping and cumulative windows in event time, or assign(...), and no lateness: a "
-            "function is called once for each window"
+            "it takes tumbling, hopping, cumulative and session windows in event time, or assign(...), and no "
+            "lateness: a function is called once for each window"
         )
     return window
 

@@ -15,7 +15,7 @@ from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, SourcePlan
-from clonos_py.model.windows import Hopping, Session, Tumbling
+from clonos_py.model.windows import Assigned, Cumulative, Hopping, Session, Tumbling
 from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.operators.distinct import Distinct, DistinctCombine
 from clonos_py.operators.enrichment import Enrich
@@ -181,11 +181,18 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return partial(MapGatheredBatches, function, node.schemas[0], rows_at_once, wait_us, wants_ctx, kind)
         case CallPerBatch(function, wants_ctx, kind):
             return partial(MapBatches, function, node.schemas[0], wants_ctx, kind)
-        case CallPerWindow() as work:
+        case CallPerWindow(window=Session() as session) as work:
+            from clonos_py.operators.window_groups import MapSessions
+
+            return partial(
+                MapSessions, work.function, work.given, node.schemas[0], _some_of(rows, work.keys), session,
+                work.time_column, work.wants_ctx, work.kind,
+            )  # fmt: skip
+        case CallPerWindow(window=Tumbling() | Hopping() | Cumulative() | Assigned() as window) as work:
             from clonos_py.operators.window_groups import MapWindows
 
             return partial(
-                MapWindows, work.function, work.given, node.schemas[0], work.keys, work.window, work.time_column,
+                MapWindows, work.function, work.given, node.schemas[0], work.keys, window, work.time_column,
                 work.wants_ctx, work.kind,
             )  # fmt: skip
         case AggregateTable() as work:

@@ -116,7 +116,7 @@ class CallPerWindow:
     frame."""
 
     keys: tuple[str, ...]
-    window: Bounded
+    window: Bounded | Session
     function: Callable[..., Any]
     given: pa.Schema
     time_column: str

@@ -115,6 +115,22 @@ def test_a_function_gets_whole_windows_in_order(parallelism: int) -> None:
     )
 
 
+@both_parallelisms
+def test_a_function_gets_whole_sessions_in_order(parallelism: int) -> None:
+    rows = ran(lambda e: e.key_by("key").window(session("300ms")).map_groups(spread, returns=Spread), parallelism)
+    sessions: list[list[Event]] = []
+    for event in sorted(EVENTS, key=lambda event: (event.key, event.at)):
+        last = sessions[-1][-1] if sessions else None
+        if last is not None and last.key == event.key and event.at <= last.at + 300_000:
+            sessions[-1].append(event)
+        else:
+            sessions.append([event])
+    assert Counter((row.key, row.window_end, row.rows, row.between) for row in rows) == Counter(
+        (of[0].key, of[-1].at + 300_000, len(of), of[-1].value - of[0].value) for of in sessions
+    )
+    assert 10 < len(sessions) < len(EVENTS)
+
+
 def test_mistakes_are_named() -> None:
     keyed = started(Job("own")).key_by("key")
     closed = keyed.window(tumbling("1s")).aggregate(n=count()).key_by("key")
@@ -128,8 +144,8 @@ def test_mistakes_are_named() -> None:
         (lambda: keyed.window(assign(asking)), "takes rows only, no ctx"),
         (lambda: closed.window(assign(shifts)), "the rows have a column 'window_start' already, of other windows"),
         (
-            lambda: keyed.window(session("1s")).map_groups(spread, returns=Spread),
-            "it takes tumbling, hopping and cumulative",
+            lambda: keyed.window(session("1s"), lateness="1s").map_groups(spread, returns=Spread),
+            "it takes tumbling, hopping, cumulative and session windows in event time, or assign",
         ),
         (
             lambda: closed.window(tumbling("5s")).map_groups(spread, returns=Spread),
