@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -37,6 +40,39 @@ def test_a_run_is_told_which_signal_stops_it(number: signal.Signals, raised: typ
         os.kill(os.getpid(), number)
     assert {type(first.value), type(again.value), type(late.value)} == {raised}
     assert signal.getsignal(signal.SIGTERM) is on_termination
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, Interrupted), (signal.SIGTERM, Terminated)])
+def test_a_signal_that_does_not_interrupt_a_call_is_sent_again(
+    number: signal.Signals, raised: type[Interrupted]
+) -> None:
+    """The system gives it to another thread; the main one goes on sleeping."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_in_order()
+
+    def take() -> None:
+        signal.pthread_kill(threading.get_ident(), number)
+
+    other = threading.Thread(target=take)
+    with interrupts():
+        threading.Timer(0.05, other.start).start()
+        with pytest.raises(raised):
+            time.sleep(600)
+    other.join()
+    assert signal.set_wakeup_fd(-1) == -1
+    assert "signals" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_the_pipe_of_an_event_loop_stays_in_place() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.fileno())
+    with reading, writing:
+        with interrupts(), pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.set_wakeup_fd(-1) == writing.fileno()
+        assert reading.recv(9) == bytes([signal.SIGINT])
 
 
 def test_a_handler_of_a_script_stays_in_place() -> None:
