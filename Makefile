@@ -43,7 +43,7 @@ lint: $(READY)
 
 types: mypy pyright
 
-# The tests beside which they run wait for servers and processes now and then, those on Ray two thirds of their time.
+# The tests on Ray, beside which they run, wait two thirds of their time.
 mypy pyright: $(READY)
 	$(RUN) nice $@
 
@@ -53,15 +53,16 @@ imports: $(READY)
 unit: $(READY)
 	$(RUN) $(TESTS) -n auto tests/unit
 
+# These use what the tests on Ray leave free.
 parallel: $(READY)
 	@$(RUN) deploy/test_tools.sh
-	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
+	$(RUN) nice $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
 
 kills: $(READY)
 	$(RUN) $(TESTS) tests/ray tests/clusters
 
-test: format lint imports parallel ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	@$(MAKE) --no-print-directory -j3 types kills
+test: format lint imports ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
+	@$(MAKE) --no-print-directory -j3 types kills parallel
 
 stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)
 	$(RUN) python deploy/stalls.py $(MAKE) test

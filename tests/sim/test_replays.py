@@ -9,7 +9,7 @@ from clonos_py.settings.protocols import PROTOCOLS
 from tests.chunks import chunks
 from tests.replays import replays_of
 
-SIZE = 3
+SIZE = 1
 _KINDS = [
     (protocol, recovery)
     for protocol in PROTOCOLS

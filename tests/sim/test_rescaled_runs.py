@@ -16,7 +16,7 @@ from clonos_py.settings.protocols import PROTOCOLS
 from tests.chunks import chunks
 from tests.sim.test_generated_jobs import described
 
-SEEDS, SIZE = 1_000, 15
+SEEDS, SIZE = 1_000, 10
 RESCALING = [protocol for protocol in PROTOCOLS if protocol.coordinated and not protocol.stores_frames]
 
 

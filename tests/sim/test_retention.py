@@ -36,12 +36,12 @@ BUG_SEEDS_MAX = 100
 ACTIONS_MAX = 12_000
 """More than any of these jobs takes without a bug; some bugs let it never end."""
 FOUND_BY = {
-    "reads_come_back_in_any_order": 3,
-    "goes_on_without_cutting_what_is_pending": 2,
-    "an_epoch_begins_without_a_landmark": 4,
-    "a_replacement_forgets_what_its_predecessor_cut": 14,
-    "one_frame_too_few_is_made_again": 1,
-    "what_was_made_for_an_earlier_receiver_is_sent_to_the_next": 24,
+    "reads_come_back_in_any_order": (3,),
+    "goes_on_without_cutting_what_is_pending": (2, 8),
+    "an_epoch_begins_without_a_landmark": (1,),
+    "a_replacement_forgets_what_its_predecessor_cut": (2, 21),
+    "one_frame_too_few_is_made_again": (1, 46),
+    "what_was_made_for_an_earlier_receiver_is_sent_to_the_next": (72,),
 }
 """The seeds that are tried before all others: a hint that saves time. Seed 0 finds the others."""
 SHORT = WitnessJob(total=60)
@@ -208,7 +208,7 @@ def test_the_simulator_finds_of_regenerated_frames(
 
 
 def _find(plant: Plant, job: WitnessJob, limits: ChannelLimits) -> None:
-    for seed in (FOUND_BY.get(plant.__name__.strip("_"), 0), *range(BUG_SEEDS_MAX)):
+    for seed in (*FOUND_BY.get(plant.__name__.strip("_"), (0,)), *range(BUG_SEEDS_MAX)):
         ledger = WitnessLedger()
         try:
             outcome = simulate_plan(job.plan(ledger), seed, kills=6, limits=limits, actions_max=ACTIONS_MAX)

@@ -89,7 +89,7 @@ FOUND_BY = {
     "arrival_order_is_not_logged": 73,
     "timers_are_not_logged": 1,
     "linger_cuts_are_not_logged": 73,
-    "aborts_are_not_logged": 616,
+    "aborts_are_not_logged": 133,
     "triggers_are_not_logged": 14,
     "source_reads_are_not_logged": 73,
     "frames_taken_together_are_logged_one_by_one": 132,
