@@ -21,12 +21,12 @@ from clonos_py.connectors import FileSink, MemorySource, MqttSink, MqttSource, S
 from clonos_py.connectors.mqtt import sink as mqtt_sink
 from clonos_py.connectors.mqtt.broker import MqttBroker, MqttMessage, MqttSession
 from clonos_py.connectors.mqtt.source import _Unacknowledged
-from clonos_py.model.errors import GraphError, SinkError, SourceError
+from clonos_py.model.errors import ClonosError, GraphError, SinkError, SourceError
 from clonos_py.model.operators import Read, Source, Wait
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
-from tests.brokers.conftest import free_port
+from tests.brokers.conftest import PASSWORD, USER, Guarded, free_port
 from tests.connectors.killed_jobs import ITEMS, Item, slowly
 from tests.waiting import wait_until
 
@@ -245,3 +245,66 @@ def alerts(broker: str) -> Job:
 
 def test_the_example_is_a_job() -> None:
     assert alerts("localhost").name == "alerts"
+
+
+def copying(broker: Guarded, name: str, source: dict[str, Any], sink: dict[str, Any]) -> Job:
+    """A job that ends after three rows, whose source and sink log in."""
+    job = Job("copying", checkpoint_interval="50ms")
+    rows = job.source(
+        MqttSource(HOST, f"{name}/in", Item, client_id=f"{name}-job", port=broker.port, away="2s", **source)
+    )
+    rows.limit(3).sink(MqttSink(HOST, f"{name}/out", port=broker.port, **sink))
+    return job
+
+
+@pytest.fixture
+def login(guarded_mosquitto: Guarded, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setenv("MQTT_PASSWORD", PASSWORD)
+    monkeypatch.setenv("MQTT_WRONG", "open barley")
+    return {"user": USER, "password": Secret(env="MQTT_PASSWORD"), "tls": guarded_mosquitto.trusted}
+
+
+def test_rows_go_to_and_come_from_a_broker_that_wants_a_login_and_encrypts(
+    guarded_mosquitto: Guarded, login: dict[str, Any], name: str
+) -> None:
+    broker = MqttBroker(HOST, guarded_mosquitto.port, **login)
+    session = MqttSession(broker, name, [f"{name}/out"], 60, lambda: None)
+    known = MqttSession(broker, f"{name}-job", [f"{name}/in"], 60, lambda: None)
+    wait_until(lambda: session.connected and known.connected)
+    known.close()
+    writer = broker.client("", manual_ack=False)
+    writer.connect(HOST, guarded_mosquitto.port)
+    writer.loop_start()
+    for sent in [writer.publish(f"{name}/in", value, 1) for value in lines(ITEMS[:3])]:
+        sent.wait_for_publish(60)
+    writer.loop_stop()
+    copying(guarded_mosquitto, name, login, login).run(runtime="local")
+    assert sorted(json.loads(message.payload)["number"] for message in taken(session, 3)) == [0, 1, 2]
+    session.close()
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"password": Secret(env="MQTT_WRONG")}, "the broker refuses the login .*: correct user and password"),
+        ({"tls": "strange"}, "its certificate is not trusted .*: tls= takes a file of certificates"),
+        ({"tls": "no-such-file.pem"}, "tls='no-such-file.pem': FileNotFoundError.*: name a file of certificates"),
+    ],
+    ids=["password", "certificate", "missing"],
+)
+def test_a_broker_that_does_not_let_in_or_is_not_trusted_is_one_line(
+    change: dict[str, Any], message: str, side: str, guarded_mosquitto: Guarded, login: dict[str, Any], name: str
+) -> None:
+    if change.get("tls") == "strange":
+        change = {"tls": guarded_mosquitto.strange}
+    wrong = login | change
+    job = Job("refused", checkpoint_interval="50ms")
+    if side == "source":
+        source = MqttSource(HOST, name, Item, client_id=name, port=guarded_mosquitto.port, **wrong)
+        job.source(source).sink(FileSink("unused"))
+    else:
+        rows = job.source(MemorySource(ITEMS[:3]))
+        rows.sink(MqttSink(HOST, name, port=guarded_mosquitto.port, **wrong))
+    with pytest.raises(ClonosError, match=message):
+        job.run(runtime="local")

@@ -6,6 +6,8 @@ acknowledged, with the same packet identifier. By that the reader knows which me
 
 from __future__ import annotations
 
+import ssl
+import sys
 import threading
 import time
 from collections import deque
@@ -20,6 +22,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from clonos_py.connectors.secrets import Secret, secret_value
+from clonos_py.model.errors import SettingError, type_and_text
 
 QOS = 1
 _RECEIVE_MAX = 65_535
@@ -31,28 +34,51 @@ _SHORT_S, _SHORT_MAX = 10.0, 10
 
 @dataclass(frozen=True)
 class MqttBroker:
-    """Where a broker is, and how to log in."""
+    """Where a broker is, and how to log in. ``tls``: whether to encrypt; or a file with the certificates of those who
+    may vouch for the broker, in place of those that the system trusts."""
 
     host: str
     port: int = 1883
     user: str | None = None
     password: Secret | None = None
-    tls: bool = False
+    tls: bool | str = False
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
     def client(self, client_id: str, manual_ack: bool) -> paho.Client:
-        """A client that connects again by itself, and is not connected yet."""
+        """A client that connects again by itself, and is not connected yet. Raises SettingError for a file of
+        certificates that cannot be read."""
         made = paho.Client(
             CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5, manual_ack=manual_ack
         )
         if self.user is not None:
             made.username_pw_set(self.user, secret_value(self.password))
         if self.tls:
-            made.tls_set()
+            try:
+                made.tls_set(self.tls if isinstance(self.tls, str) else None)
+            except OSError as problem:
+                raise SettingError(
+                    f"tls={self.tls!r}: {type_and_text(problem)}: name a file of certificates"
+                ) from problem
         made.reconnect_delay_set(1, _RETRY_S_MAX)
         return made
+
+
+def refused_login(code: Any) -> str | None:
+    """What the answer to a connection says that will not pass by itself; None if there is nothing."""
+    text = str(code)
+    known = code.is_failure and ("authori" in text.lower() or "Bad user" in text)
+    return f"the broker refuses the login ({text}): correct user and password" if known else None
+
+
+def distrusted() -> str | None:
+    """Called where a connection has failed: whether the broker is not trusted; None if it failed otherwise."""
+    problem = sys.exc_info()[1]
+    if not isinstance(problem, ssl.SSLCertVerificationError):
+        return None
+    why = problem.verify_message
+    return f"its certificate is not trusted ({why}): tls= takes a file of certificates that vouch for it"
 
 
 class MqttMessage(NamedTuple):
@@ -84,6 +110,7 @@ class MqttSession:
         """When the connection began, and how many before it were short."""
         self._client = broker.client(client_id, manual_ack=True)
         self._client.on_connect = self._on_connect
+        self._client.on_connect_fail = self._on_connect_fail
         self._client.on_subscribe = self._on_subscribe
         self._client.on_disconnect = self._on_disconnect
         self._client.on_message = self._on_message
@@ -113,9 +140,12 @@ class MqttSession:
 
     def _on_connect(self, client: paho.Client, userdata: Any, flags: Any, code: Any, properties: Any) -> None:
         if code.is_failure:
-            self.problem = str(code) if "authori" in str(code).lower() or "Bad user" in str(code) else None
+            self.problem = refused_login(code)
             return
         client.subscribe([(topic, QOS) for topic in self._topics])
+
+    def _on_connect_fail(self, client: paho.Client, userdata: Any) -> None:
+        self.problem = distrusted() or self.problem
 
     def _on_subscribe(self, client: paho.Client, userdata: Any, packet: int, codes: Any, properties: Any) -> None:
         refused = [topic for topic, code in zip(self._topics, codes, strict=False) if code.is_failure]

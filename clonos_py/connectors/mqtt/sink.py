@@ -33,7 +33,7 @@ class MqttSink(IdempotentSink):
     ``mqtt``.
 
     ``topic`` may name columns, as in "alerts/{sensor}"; a value must not have ``+``, ``#``, or be empty. With
-    ``retain`` the broker keeps the last message of each topic for later subscribers.
+    ``retain`` the broker keeps the last message of each topic for later subscribers. ``tls``: see ``MqttSource``.
 
     MQTT has neither transactions nor ids of messages, so delivery is at least once: after a failure, rows since the
     last checkpoint may be published again. Before a checkpoint the sink waits until the broker has acknowledged all of
@@ -52,7 +52,7 @@ class MqttSink(IdempotentSink):
         retain: bool = False,
         user: str | None = None,
         password: Secret | None = None,
-        tls: bool = False,
+        tls: bool | str = False,
     ) -> None:
         need("MqttSink", "paho", "mqtt")
         check_port("MqttSink", port)
@@ -80,6 +80,8 @@ class _MqttWriter(RowWriter):
         self._client = broker.client(f"clonos-{secrets.token_hex(8)}", manual_ack=False)
         self._client.max_inflight_messages_set(1_000)
         self._client.on_publish = self._on_publish
+        self._client.on_connect = self._on_connect
+        self._client.on_connect_fail = self._on_connect_fail
         self._on_the_way: set[int] = set()
         """Packet identifiers."""
         self._answered = threading.Condition()
@@ -107,7 +109,7 @@ class _MqttWriter(RowWriter):
         with self._answered:
             done = self._answered.wait_for(lambda: self._refused or self._on_the_way <= self._acknowledged, _ANSWER_S)
             if self._refused is not None:
-                raise SinkError(f"{self._broker}: the broker refuses a message ({self._refused}): allow it there")
+                raise SinkError(f"{self._broker}: {self._refused}")
         if not done:
             raise SinkError(
                 f"{self._broker}: the broker acknowledges no message within {_ANSWER_S:g} s: start it, allow the user "
@@ -119,7 +121,22 @@ class _MqttWriter(RowWriter):
         with self._answered:
             self._acknowledged.add(packet)
             if code.is_failure:
-                self._refused = str(code)
+                self._refused = f"the broker refuses a message ({code}): allow it there"
+            self._answered.notify_all()
+
+    def _on_connect(self, client: paho.Client, userdata: Any, flags: Any, code: Any, properties: Any) -> None:
+        from clonos_py.connectors.mqtt.broker import refused_login
+
+        self._refuse(refused_login(code))
+
+    def _on_connect_fail(self, client: paho.Client, userdata: Any) -> None:
+        from clonos_py.connectors.mqtt.broker import distrusted
+
+        self._refuse(distrusted())
+
+    def _refuse(self, reason: str | None) -> None:
+        with self._answered:
+            self._refused = self._refused or reason
             self._answered.notify_all()
 
     def close(self) -> None:

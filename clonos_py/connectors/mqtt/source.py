@@ -58,6 +58,9 @@ class MqttSource(CatchingSource[R]):
     more than come between two checkpoints. Messages with QoS 0 can be lost. A broker that is away for longer than
     ``away`` ends the job.
 
+    ``tls`` encrypts; a file in its place has the certificates of those who may vouch for the broker, if not those that
+    the system trusts.
+
     ``on_error`` decides what happens to a malformed message: see ``FileSource``; dead letters are rows of
     ``MqttDeadLetter``. "fail" leaves it at the broker, so that the next run meets it again.
     """
@@ -78,7 +81,7 @@ class MqttSource(CatchingSource[R]):
         away: Duration = "1m",
         user: str | None = None,
         password: Secret | None = None,
-        tls: bool = False,
+        tls: bool | str = False,
         on_error: OnErrorWord = "fail",
     ) -> None:
         need("MqttSource", "paho", "mqtt")
