@@ -17,15 +17,18 @@ TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
 
-setup: $(READY) ## fetches uv into .tools, the locked packages into .venv, and Java where it may
+setup: $(READY) ## fetches uv into .tools, the locked packages into .venv, and Java where it may; builds native kernels
 
 $(UV): Makefile
 	python3 -m venv .tools
 	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@
 
-$(READY): $(UV) pyproject.toml uv.lock
+# A machine without a C compiler gets the one of a package, if that can be fetched.
+$(READY): $(UV) pyproject.toml uv.lock hatch_build.py $(wildcard clonos_py/columns/kernels/*.[ch])
 	$(UV) sync --locked --quiet
+	@command -v cc > /dev/null || $(UV) sync --locked --quiet --group compiler 2> /dev/null || true
+	@$(RUN) python hatch_build.py
 	@$(RUN) deploy/java.sh
 	@touch $@
 
@@ -88,3 +91,4 @@ fix: $(READY) ## formats and applies safe lint fixes
 
 clean: ## removes what the targets above made
 	rm -rf .tools .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -f clonos_py/columns/kernels/native.so

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clonos_py.columns.kernels.library import missing
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClonosError, GraphError, one_line
 from clonos_py.model.plan import PhysicalPlan
@@ -56,7 +57,7 @@ def run_job(
         traced(physical, settings, listener) as traced_listener,
         served(physical, settings, traced_listener, stop) as served_listener,
     ):
-        for warning in physical.warnings:
+        for warning in (*physical.warnings, *([kernels] if (kernels := missing()) else [])):
             served_listener(0, PlanWarning(reason=warning))
         try:
             result = run(physical, settings, served_listener, stop)

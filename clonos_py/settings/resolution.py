@@ -24,7 +24,9 @@ from clonos_py.settings.protocols import CONTINUOUS
 
 FILE_NAME = "clonos.toml"
 ARGUMENT = "argument"
-OTHER_VARIABLES = frozenset({"CLONOS_DEBUG"})
+KERNELS_VARIABLE = "CLONOS_KERNELS"
+"""Off: no native kernels. It is no setting, since each process reads it for itself and no result depends on it."""
+OTHER_VARIABLES = frozenset({"CLONOS_DEBUG", KERNELS_VARIABLE})
 """Environment variables with the prefix that are not settings."""
 
 
@@ -50,6 +52,8 @@ def resolve(
 
     Raises SettingError for an unknown name (with the nearest valid one), an invalid value, or a contradiction.
     """
+    if (switch := (environment or {}).get(KERNELS_VARIABLE, "on")) not in ("on", "off"):
+        raise SettingError(f"{KERNELS_VARIABLE} is {switch!r}: set it to on or off")
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key, value, origin in _named(job or {}, command_line or {}, environment or {}, file or {}, arguments or {}):

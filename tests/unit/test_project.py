@@ -10,9 +10,12 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+import hatch_build
 from tests.archives import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,7 +192,11 @@ def held(wheel: Path) -> set[str]:
 
 
 def test_the_wheel_contains_only_the_product_inside_the_package(tmp_path: Path) -> None:
-    names = held(built("wheel", ROOT, tmp_path))
+    wheel = built("wheel", ROOT, tmp_path)
+    names = held(wheel)
+    compiler = any(hatch_build.compilers())
+    assert ("clonos_py/columns/kernels/native.so" in names) == compiler
+    assert wheel.stem.endswith(hatch_build.platform_tag() if compiler else "py3-none-any")
     assert "clonos_py/evaluation/spark/nexmark/q22.sql" in names
     tops = {name.split("/")[0] for name in names}
     assert {f"clonos_py/{folder}/__init__.py" for folder in SHIPPED} <= names
@@ -199,12 +206,24 @@ def test_the_wheel_contains_only_the_product_inside_the_package(tmp_path: Path) 
     assert {top.split("-")[0] for top in tops} == {"clonos_py"}
 
 
+def test_a_wheel_that_is_built_without_a_compiler_runs_on_every_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    app = Mock(display_warning=shown.append)
+    data: dict[str, Any] = {"force_include": {}, "pure_python": True}
+    hook = hatch_build.KernelsHook(str(ROOT), {}, Mock(), Mock(), str(ROOT), "wheel", app)
+    monkeypatch.setenv("CC", "false")
+    hook.initialize("standard", data)
+    hook.finalize("standard", data, "")
+    assert data == {"force_include": {}, "pure_python": True}
+    assert shown == ["the wheel has no native kernels: false: it ended with 1"]
+
+
 def test_a_wheel_from_the_sdist_is_the_same_and_runs(tmp_path: Path) -> None:
     """``uv build`` makes it so. An archive has no links: their targets must lie in the package."""
     unpack(built("sdist", ROOT, tmp_path), tmp_path)
     (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert {path.name for path in source.iterdir()} == {
-        *("clonos_py", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore")
+        *("clonos_py", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore", "hatch_build.py")
     }
     wheel = built("wheel", source, tmp_path)
     assert held(wheel) == held(built("wheel", ROOT, tmp_path / "direct"))

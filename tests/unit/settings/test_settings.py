@@ -79,6 +79,13 @@ def test_the_switch_for_tracebacks_is_no_setting() -> None:
     assert resolve(environment={"CLONOS_DEBUG": "1"}) == Settings()
 
 
+def test_native_kernels_are_on_or_off() -> None:
+    for value in ("on", "off"):
+        assert resolve(environment={"CLONOS_KERNELS": value}) == Settings()
+    with pytest.raises(SettingError, match="CLONOS_KERNELS is 'of': set it to on or off"):
+        resolve(environment={"CLONOS_KERNELS": "of"})
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

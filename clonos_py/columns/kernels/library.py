@@ -1,0 +1,78 @@
+"""Loads the library of native kernels if there is one that fits this machine and these sources.
+
+Without a library everything works in NumPy, with the same results. ``missing`` says why there is none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from clonos_py.columns.kernels.sources import FOLDER, LIBRARY, version
+
+SWITCH = "CLONOS_KERNELS"
+"""An environment variable: with the value off no library is loaded."""
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {}
+"""By kernel: what it returns, and its arguments."""
+
+
+class UnfitLibraryError(Exception):
+    """The library cannot be used."""
+
+
+def library() -> Any | None:
+    """The library; None if there is none that fits. Its functions release the interpreter lock while they run."""
+    return _found()[0]
+
+
+def missing() -> str | None:
+    """Why there is no library, in one line, and what to do; None if there is one, or if it is switched off."""
+    return _found()[1]
+
+
+def pointer(values: npt.NDArray[Any] | None, dtype: npt.DTypeLike, count: int) -> int | None:
+    """The address of an array for a kernel; None for None. Raises ValueError unless the array is a contiguous one of
+    this type with at least ``count`` values: a kernel does not look at more than the address."""
+    if values is None:
+        return None
+    if values.dtype != dtype or not values.flags.c_contiguous or values.ndim != 1 or len(values) < count:
+        raise ValueError(
+            f"a kernel takes {count} contiguous values of type {np.dtype(dtype)}, not {values.shape} of {values.dtype}"
+        )
+    address: int = values.__array_interface__["data"][0]
+    return address
+
+
+@cache
+def _found() -> tuple[Any | None, str | None]:
+    if os.environ.get(SWITCH) == "off":
+        return None, None
+    try:
+        return load(FOLDER / LIBRARY), None
+    except UnfitLibraryError as error:
+        return None, f"there are no native kernels, so keyed state is slower, with the same results: {error}"
+
+
+def load(path: Path) -> Any:
+    """The library in a file. Raises UnfitLibraryError if there is none, or if it does not fit this machine or the
+    sources beside this module."""
+    if not path.exists():
+        raise UnfitLibraryError(f"{path} does not exist: `make setup` builds it if there is a C compiler")
+    try:
+        found = ctypes.CDLL(str(path))
+        found.clonos_kernels_version.restype = ctypes.c_uint64
+        if found.clonos_kernels_version() != version():
+            raise UnfitLibraryError(f"{path} was built of other sources: `make setup` builds it again")
+        for name, (returned, arguments) in _SIGNATURES.items():
+            function = getattr(found, name)
+            function.restype, function.argtypes = returned, arguments
+    except (OSError, AttributeError) as error:
+        raise UnfitLibraryError(f"{path} cannot be loaded: {error}") from error
+    return found
