@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.hash_index import new_index
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.offsets import Offsets, integers
@@ -51,7 +51,7 @@ class Enrich(Operator):
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._known = read_whole(self._side(), self._side_schema, ctx.operator)
-        self._index = SortedIndex()
+        self._index = new_index()
         self._index.append(hash_rows(self._known, self._keys[1]))
         self._offsets = Offsets.of(self._known.column(self._keys[1][0])) if len(self._keys[1]) == 1 else None
         every = hash_rows(self._known, self._side_schema.names)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.hash_index import new_index
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.views import Bools, Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk, unchanged
@@ -29,7 +29,7 @@ class History:
         self._keys = keys
         self._segments: list[Chunk] = []
         self._starts: Ints = np.zeros(1, np.int64)
-        self._index = SortedIndex()
+        self._index = new_index()
         self._open = False
         """Whether the last segment may grow, since it is in no snapshot yet."""
 

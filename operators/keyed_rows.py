@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.hash_index import new_index
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.ordering import places
@@ -42,7 +42,7 @@ class KeyedRows:
 
     def clear(self) -> None:
         self._chunks: list[Chunk] = []
-        self._indexes = {keys: SortedIndex() for keys in self._every_key}
+        self._indexes = {keys: new_index() for keys in self._every_key}
         self._live = np.ones(0, bool)
         self.rows = 0
         self._dead = 0
@@ -64,9 +64,7 @@ class KeyedRows:
         columns of the second index. ``named``: the names of these columns in ``rows``, if they differ."""
         keys = self._keys if by is None else by
         named = keys if named is None else named
-        positions, numbers = self._indexes[keys].probe(hash_rows(rows, named))
-        live = self._live[numbers]
-        positions, numbers = positions[live], numbers[live]
+        positions, numbers = self._indexes[keys].probe(hash_rows(rows, named), self._live if self._dead else None)
         if len(numbers) == 0 or not keys:
             return positions, numbers
         found = self.take(numbers, keys)

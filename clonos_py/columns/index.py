@@ -21,7 +21,8 @@ _HALF = np.uint64(32)
 _NEAR = np.uint64(48)
 _LOW = np.uint64(0xFFFFFFFF)
 _NO_HALF = np.uint64(2**32)
-_MAX_ROWS = 2**32
+MAX_ROWS = 2**32 - 2
+"""The most rows of an index. Two row numbers of 32 bits are left for the marks of a native index."""
 _FAN_OUT = 8
 """A run at least this many times as long as all runs after it together is not merged with them."""
 _SMALL = 4_096
@@ -102,19 +103,21 @@ class SortedIndex:
         self.rows = 0
 
     def append(self, hashes: Words, kept: Bools | None = None) -> None:
-        """Adds rows with these hashes; the index holds at most 2**32 rows. Rows for which ``kept`` (one value per row,
-        including the new ones) is false may be dropped when runs are merged; the others keep their numbers."""
+        """Adds rows with these hashes. Rows for which ``kept`` (one value per row, including the new ones) is false may
+        be dropped when runs are merged; the others keep their numbers. Raises OverflowError for too many rows."""
         if len(hashes) == 0:
             return
-        assert self.rows + len(hashes) <= _MAX_ROWS, "an index holds at most 2**32 rows"
+        if self.rows + len(hashes) > MAX_ROWS:
+            raise OverflowError(f"an index holds at most {MAX_ROWS} rows")
         numbers = np.arange(self.rows, self.rows + len(hashes), dtype=np.uint64)
         stop = self.rows + len(hashes)
         self._runs.append(_Run(self.rows, stop, np.sort((hashes & ~_LOW) | numbers)))
         self.rows = stop
         self._merge_runs(kept)
 
-    def probe(self, hashes: Words) -> tuple[Ints, Ints]:
-        """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
+    def probe(self, hashes: Words, kept: Bools | None = None) -> tuple[Ints, Ints]:
+        """Pairs (position in ``hashes``, row), in the order of positions, then of rows; of rows for which ``kept`` (one
+        value per row) is true, unless it is None."""
         order = None
         if len(hashes) > _FEW:  # sorted for better use of the cache only
             order = np.argsort((hashes >> _NEAR).astype(np.uint16), kind="stable")
@@ -125,7 +128,11 @@ class SortedIndex:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         positions = np.concatenate([positions for positions, _ in found])
         rows = np.concatenate([rows for _, rows in found])
-        return in_order(positions if order is None else order[positions], rows)
+        positions, rows = in_order(positions if order is None else order[positions], rows)
+        if kept is None:
+            return positions, rows
+        live = kept[rows]
+        return positions[live], rows[live]
 
     def compact(self, keep: Bools) -> None:
         """Drops the rows for which ``keep`` (one value per row) is false and renumbers the rest from 0 in order."""
@@ -176,7 +183,7 @@ def in_order(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     """Distinct pairs of row numbers sorted by left, then right."""
     if len(left) < 2:
         return left, right
-    if int(left.max()) < _MAX_ROWS // 2 and int(right.max()) < _MAX_ROWS:
+    if int(left.max()) < 2**31 and int(right.max()) < 2**32:
         packed = np.sort((left << 32) | right)
         return packed >> 32, packed & 0xFFFFFFFF
     order = np.lexsort((right, left))

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clonos_py.columns.index import SortedIndex, expand
+from clonos_py.columns.hash_index import new_index
+from clonos_py.columns.index import expand
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Bools, Column, Ints, fixed, is_integral, plain, take, valid
@@ -92,7 +93,7 @@ def _match_integers(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 def _match_hashes(
     left: pa.RecordBatch, left_keys: Sequence[str], right: pa.RecordBatch, right_keys: Sequence[str]
 ) -> tuple[Ints, Ints]:
-    index = SortedIndex()
+    index = new_index()
     index.append(hash_rows(right, right_keys))
     left_rows, right_rows = index.probe(hash_rows(left, left_keys))
     equal = equal_rows(left, left_keys, left_rows, right, right_keys, right_rows)

@@ -19,7 +19,16 @@ from clonos_py.columns.kernels.sources import FOLDER, LIBRARY, version
 SWITCH = "CLONOS_KERNELS"
 """An environment variable: with the value off no library is loaded."""
 
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {}
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "clonos_index_new": (_POINTER, []),
+    "clonos_index_free": (None, [_POINTER]),
+    "clonos_index_append": (_COUNT, [_POINTER, _POINTER, _COUNT, _POINTER]),
+    "clonos_index_probe": (_COUNT, [_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT]),
+    "clonos_index_compact": (_COUNT, [_POINTER, _POINTER]),
+    "clonos_index_truncate": (_COUNT, [_POINTER, _COUNT]),
+    "clonos_index_bytes": (_COUNT, [_POINTER]),
+}
 """By kernel: what it returns, and its arguments."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.hash_index import Index, new_index
 from clonos_py.columns.keys import hash_rows
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators import keyed_rows
@@ -117,13 +117,14 @@ def test_history_is_that_of_each_snapshot(steps: list[tuple[list[int], list[int]
 def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of rows of all additions to an index."""
     counts: list[int] = []
-    append = SortedIndex.append
+    kind: Any = type(new_index())
+    append = kind.append
 
-    def counted(self: SortedIndex, hashes: Any, alive: Any = None) -> None:
+    def counted(self: Index, hashes: Any, alive: Any = None) -> None:
         counts.append(len(hashes))
         append(self, hashes, alive)
 
-    monkeypatch.setattr(SortedIndex, "append", counted)
+    monkeypatch.setattr(kind, "append", counted)
     return counts
 
 
@@ -185,13 +186,13 @@ def test_a_compaction_keeps_chunks_without_dead_rows() -> None:
 def test_a_truncated_index_has_the_first_rows(batches: list[list[int]], data: st.DataObject) -> None:
     whole = [rows_of(batch, 0) for batch in batches]
     hashes = [hash_rows(batch, ["k"]) for batch in whole]
-    index = SortedIndex()
+    index = new_index()
     for batch in hashes:
         index.append(batch)
     kept = data.draw(st.integers(0, index.rows))
     index.truncate(kept)
     index.append(hashes[0])
-    again = SortedIndex()
+    again = new_index()
     again.append(np.concatenate(hashes)[:kept])
     again.append(hashes[0])
     asked = hash_rows(rows_of(list(range(10)), 0), ["k"])
