@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.canonical import canonical
-from clonos_py.columns.offsets import narrow_range
+from clonos_py.columns.kernels.library import check_rows, library, made, pointer
+from clonos_py.columns.offsets import SPARE_SLOTS, narrow_range
 from clonos_py.columns.views import Column, Ints, fixed, is_integral, is_one_text, plain
 from clonos_py.model.errors import GraphError
 
@@ -46,12 +47,38 @@ def group(columns: Sequence[Column | Ints], rows: int) -> Groups:
         if found.size == 1:
             found = other
         elif other.size > 1:
-            found = group_integers(found.ids * other.size + other.ids)
+            found = _group_pairs(found, other)
     return found
 
 
 def group_integers(values: Ints) -> Groups:
     """The groups of equal integers."""
+    if len(values) and (native := library()) is not None:
+        return _group_natively(native, values, None, 1)
+    return numbered_integers(values)
+
+
+def _group_pairs(one: Groups, other: Groups) -> Groups:
+    """The groups of rows that have the same group in both."""
+    if len(one.ids) and (native := library()) is not None:
+        return _group_natively(native, one.ids, other.ids, other.size)
+    return numbered_integers(one.ids * other.size + other.ids)
+
+
+def _group_natively(native: Any, high: Ints, low: Ints | None, size: int) -> Groups:
+    """The groups of equal integers ``high * size + low``, by the kernel in ``kernels/group.c``."""
+    high, rows = np.ascontiguousarray(high, np.int64), len(high)
+    check_rows(rows)
+    ids, first = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    integers = pointer(high, np.int64, rows), pointer(low, np.int64, rows), size
+    found = native.clonos_group(
+        *integers, rows, SPARE_SLOTS, pointer(ids, np.int64, rows), pointer(first, np.int64, rows)
+    )
+    return Groups(ids, made(found), first[:found].copy())
+
+
+def numbered_integers(values: Ints) -> Groups:
+    """The reference of the kernel: the same groups with the same numbers in NumPy."""
     if len(values) == 0:
         return _numbered(values, 0)
     slots = narrow_range(values)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clonos_py.columns.index import MAX_ROWS, SortedIndex
-from clonos_py.columns.kernels.library import library, pointer
+from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.kernels.library import check_rows, library, made, pointer
 from clonos_py.columns.views import Bools, Ints, Words
 
 _SPARE_PAIRS = 64
@@ -69,13 +69,12 @@ class HashIndex:
 
     def append(self, hashes: Words, kept: Bools | None = None) -> None:
         rows = self.rows + len(hashes)
-        if rows > MAX_ROWS:
-            raise OverflowError(f"an index holds at most {MAX_ROWS} rows")
+        check_rows(rows)
         if not len(hashes):
             return
         hashes = np.ascontiguousarray(hashes)
         pointers = pointer(hashes, np.uint64, 0), len(hashes), pointer(kept, bool, rows)
-        _succeeded(self._native.clonos_index_append(self._table, *pointers))
+        made(self._native.clonos_index_append(self._table, *pointers))
         self.rows = rows
 
     def probe(self, hashes: Words, kept: Bools | None = None) -> tuple[Ints, Ints]:
@@ -91,14 +90,9 @@ class HashIndex:
                 return pairs[0][:found], pairs[1][:found]
 
     def compact(self, keep: Bools) -> None:
-        _succeeded(self._native.clonos_index_compact(self._table, pointer(keep, bool, self.rows)))
+        made(self._native.clonos_index_compact(self._table, pointer(keep, bool, self.rows)))
         self.rows = int(np.count_nonzero(keep[: self.rows]))
 
     def truncate(self, rows: int) -> None:
         self.rows = min(rows, self.rows)
-        _succeeded(self._native.clonos_index_truncate(self._table, self.rows))
-
-
-def _succeeded(returned: int) -> None:
-    if returned < 0:
-        raise MemoryError("an index of row hashes")
+        made(self._native.clonos_index_truncate(self._table, self.rows))

@@ -15,14 +15,13 @@ from functools import cached_property
 
 import numpy as np
 
+from clonos_py.columns.kernels.library import check_rows
 from clonos_py.columns.views import Bools, Ints, Words
 
 _HALF = np.uint64(32)
 _NEAR = np.uint64(48)
 _LOW = np.uint64(0xFFFFFFFF)
 _NO_HALF = np.uint64(2**32)
-MAX_ROWS = 2**32 - 2
-"""The most rows of an index. Two row numbers of 32 bits are left for the marks of a native index."""
 _FAN_OUT = 8
 """A run at least this many times as long as all runs after it together is not merged with them."""
 _SMALL = 4_096
@@ -107,8 +106,7 @@ class SortedIndex:
         be dropped when runs are merged; the others keep their numbers. Raises OverflowError for too many rows."""
         if len(hashes) == 0:
             return
-        if self.rows + len(hashes) > MAX_ROWS:
-            raise OverflowError(f"an index holds at most {MAX_ROWS} rows")
+        check_rows(self.rows + len(hashes))
         numbers = np.arange(self.rows, self.rows + len(hashes), dtype=np.uint64)
         stop = self.rows + len(hashes)
         self._runs.append(_Run(self.rows, stop, np.sort((hashes & ~_LOW) | numbers)))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from clonos_py.columns.kernels.library import library, pointer
 from clonos_py.columns.views import Column, Ints, Words, fixed, has_fixed_values, offsets, plain, raw, valid
 from clonos_py.model.errors import GraphError
 
@@ -68,7 +69,16 @@ def hash_array(array: Column) -> Words:
 
 
 def mix(hashes: Words) -> Words:
-    """Spreads every bit over all bits, in place: the finalizer of splitmix64, in blocks that stay in the cache."""
+    """Spreads every bit over all bits, in place: the finalizer of splitmix64."""
+    native = library()
+    if native is None or not hashes.flags.c_contiguous:
+        return _mix_blocks(hashes)
+    native.clonos_mix(pointer(hashes, np.uint64, 0), len(hashes))
+    return hashes
+
+
+def _mix_blocks(hashes: Words) -> Words:
+    """As ``mix``, in blocks that stay in the cache."""
     scratch = np.empty(min(len(hashes), _BLOCK), np.uint64)
     for low in range(0, len(hashes), _BLOCK):
         block = hashes[low : low + _BLOCK]
@@ -98,9 +108,15 @@ def unmix(hashes: Words) -> Words:
 
 def _combine(arrays: Sequence[Column]) -> Words:
     combined = hash_array(arrays[0])
+    native = library()
     for array in arrays[1:]:
+        hashes = hash_array(array)
+        if native is not None:
+            both = pointer(combined, np.uint64, 0), pointer(hashes, np.uint64, len(combined))
+            native.clonos_combine(*both, len(combined))
+            continue
         combined *= _COMBINE
-        combined += hash_array(array)
+        combined += hashes
         mix(combined)
     return combined
 
@@ -177,6 +193,14 @@ def _hash_dictionary(array: Any) -> Words:
 def _hash_bytes(array: Column) -> Words:
     """Hashes text and bytes as 8-byte little-endian words, padded with zeros, and by their length."""
     bounds = offsets(array)
+    if (native := library()) is not None:
+        data = np.frombuffer(memoryview(array.buffers()[2] or b""), np.uint8)
+        hashes = np.empty(len(array), np.uint64)
+        bytes_of = pointer(bounds, np.int64, 0), len(array), pointer(data, np.uint8, 0), len(data)
+        hashed = native.clonos_hash_bytes(*bytes_of, pointer(hashes, np.uint64, 0))
+        if hashed < len(array):
+            raise ValueError(f"value {hashed} of a column of type {array.type} does not lie in the column's bytes")
+        return hashes
     lengths = np.diff(bounds)
     words_to = np.zeros(len(bounds), np.int64)
     np.cumsum((lengths + 7) >> 3, out=words_to[1:])

@@ -6,7 +6,7 @@ import numpy as np
 
 from clonos_py.columns.views import Column, Ints, fixed, is_integral
 
-_SPARE_SLOTS = 1_024
+SPARE_SLOTS = 1_024
 _SLOTS_PER_ROW = 4
 _ABSENT = -1
 
@@ -14,7 +14,7 @@ _ABSENT = -1
 def narrow_range(values: Ints) -> range | None:
     """The range from the least to the greatest value (of at least one); None if a table over it is mostly empty."""
     found = range(int(values.min()), int(values.max()) + 1)
-    return found if found.stop - found.start <= _SLOTS_PER_ROW * len(values) + _SPARE_SLOTS else None
+    return found if found.stop - found.start <= _SLOTS_PER_ROW * len(values) + SPARE_SLOTS else None
 
 
 class Offsets:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.kernels.library import check_rows, library, made, pointer
 from clonos_py.columns.views import Column, Ints, fixed, is_integral, plain
 
 _DIGIT_BITS = 16
@@ -18,6 +19,21 @@ _FEW_ROWS = 1_024
 
 def stable_order(values: npt.NDArray[Any]) -> Ints:
     """The row numbers in the order of their values; equal values keep the order of their rows.
+
+    As ``sorted_rows``, by the kernel in ``kernels/order.c`` where there is one.
+    """
+    native = library()
+    if native is None or values.dtype != np.int64 or not len(values):
+        return sorted_rows(values)
+    values = np.ascontiguousarray(values)
+    check_rows(len(values))
+    order = np.empty(len(values), np.int64)
+    made(native.clonos_stable_order(pointer(values, np.int64, 0), len(values), pointer(order, np.int64, 0)))
+    return order
+
+
+def sorted_rows(values: npt.NDArray[Any]) -> Ints:
+    """The reference of the kernel: the stable order in NumPy.
 
     A radix sort over 16-bit digits of the offset to the least value. numpy sorts one digit in linear time, and ids and
     times of one batch seldom need more than two digits.

@@ -18,6 +18,8 @@ from clonos_py.columns.kernels.sources import FOLDER, LIBRARY, version
 
 SWITCH = "CLONOS_KERNELS"
 """An environment variable: with the value off no library is loaded."""
+MAX_ROWS = 2**32 - 2
+"""Kernels number rows with 32 bits, of which two values have another meaning."""
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -28,6 +30,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "clonos_index_compact": (_COUNT, [_POINTER, _POINTER]),
     "clonos_index_truncate": (_COUNT, [_POINTER, _COUNT]),
     "clonos_index_bytes": (_COUNT, [_POINTER]),
+    "clonos_group": (_COUNT, [_POINTER, _POINTER, _COUNT, _COUNT, _COUNT, _POINTER, _POINTER]),
+    "clonos_stable_order": (_COUNT, [_POINTER, _COUNT, _POINTER]),
+    "clonos_mix": (None, [_POINTER, _COUNT]),
+    "clonos_combine": (None, [_POINTER, _POINTER, _COUNT]),
+    "clonos_hash_bytes": (_COUNT, [_POINTER, _COUNT, _POINTER, _COUNT, _POINTER]),
 }
 """By kernel: what it returns, and its arguments."""
 
@@ -57,6 +64,19 @@ def pointer(values: npt.NDArray[Any] | None, dtype: npt.DTypeLike, count: int) -
         )
     address: int = values.__array_interface__["data"][0]
     return address
+
+
+def check_rows(count: int) -> None:
+    """Raises OverflowError for more rows than kernels can number."""
+    if count > MAX_ROWS:
+        raise OverflowError(f"{count} rows in one batch: kernels number at most {MAX_ROWS}")
+
+
+def made(returned: int) -> int:
+    """What a kernel returned. Raises MemoryError if it could not allocate."""
+    if returned < 0:
+        raise MemoryError("a native kernel needs more memory than there is")
+    return returned
 
 
 @cache

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.columns.hash_index import HashIndex, Index, new_index
-from clonos_py.columns.index import MAX_ROWS, SortedIndex
+from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.kernels.library import MAX_ROWS
 from clonos_py.columns.views import Bools, Words
 from tests.unit.columns.native import kernels, needs_kernels, without_kernels
 
@@ -143,7 +144,7 @@ def test_too_many_rows_and_arrays_of_another_form_are_refused_before_the_kernel_
     native.append(spread([1, 2, 3]))
     for index in (native, SortedIndex()):
         index.rows = MAX_ROWS - 1
-        with pytest.raises(OverflowError, match=f"an index holds at most {MAX_ROWS} rows"):
+        with pytest.raises(OverflowError, match=f"kernels number at most {MAX_ROWS}"):
             index.append(spread([1, 2]))
     native.rows = 3
     too_short = np.ones(2, bool)
