@@ -38,16 +38,16 @@ def main() -> None:
         print(f"native kernels are not built, jobs with keyed state are slower: {error}", file=sys.stderr)
 
 
-def build(library: Path) -> None:
-    """Compiles the sources with the first compiler that can. Raises NoCompilerError, and leaves no library then: an
-    earlier one may be of other sources."""
+def build(library: Path, *more: str) -> None:
+    """Compiles the sources with the first compiler that can. ``more``: further flags. Raises NoCompilerError, and
+    leaves no library then: an earlier one may be of other sources."""
     found = _sources()
     library.unlink(missing_ok=True)
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, library.name)
         for compiler in compilers():
-            flags = [*FLAGS, f"-DCLONOS_KERNELS_VERSION={found.version():#x}ull"]
+            flags = [*FLAGS, *more, f"-DCLONOS_KERNELS_VERSION={found.version():#x}ull"]
             command = [*compiler, *flags, "-o", str(made), *map(str, found.sources())]
             try:
                 ended = subprocess.run(command, capture_output=True, text=True, check=False)
