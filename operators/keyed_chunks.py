@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.gathering import gathered
 from clonos_py.columns.keys import groups_of, hash_rows
-from clonos_py.columns.ordering import inverse
-from clonos_py.columns.views import Ints, Words, concat, fixed
+from clonos_py.columns.views import Ints, Words, fixed
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
 LARGE_BYTES = 2 << 20
@@ -92,20 +92,7 @@ def rows_at(
 ) -> pa.RecordBatch:
     """The rows with these numbers, in this order, from chunks that begin at ``starts``. At least one chunk is
     required. A column that ``columns`` names twice is there once."""
-    if not len(numbers):
-        return _columns(chunks[0].rows, columns).slice(0, 0)
-    owners = starts.searchsorted(numbers, side="right") - 1
-    first = int(owners[0])
-    if (owners == first).all():
-        return _columns(chunks[first].rows, columns).take(numbers - starts[first])
-    order = owners.argsort(kind="stable")
-    owners, numbers = owners[order], numbers[order]
-    cuts = [0, *((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
-    pieces: list[pa.RecordBatch] = []
-    for low, high in itertools.pairwise(cuts):
-        chunk = int(owners[low])
-        pieces.append(_columns(chunks[chunk].rows, columns).take(numbers[low:high] - starts[chunk]))
-    return concat(pieces).take(inverse(order))
+    return gathered([_columns(chunk.rows, columns) for chunk in chunks], starts, numbers)
 
 
 def parted(numbers: Ints) -> Iterator[Ints]:

@@ -34,6 +34,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "clonos_stable_order": (_COUNT, [_POINTER, _COUNT, _POINTER]),
     "clonos_mix": (None, [_POINTER, _COUNT]),
     "clonos_combine": (None, [_POINTER, _POINTER, _COUNT]),
+    "clonos_places": (_COUNT, [_POINTER, _COUNT, _POINTER, _COUNT, _POINTER]),
+    "clonos_gather_values": (_COUNT, [_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER]),
+    "clonos_gather_bits": (_COUNT, [_POINTER, _POINTER, _POINTER, _COUNT, _POINTER]),
+    "clonos_gather_bounds": (_COUNT, [_POINTER, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER]),
+    "clonos_gather_bytes": (None, [_POINTER, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER]),
     "clonos_hash_bytes": (_COUNT, [_POINTER, _COUNT, _POINTER, _COUNT, _POINTER]),
 }
 """By kernel: what it returns, and its arguments."""

@@ -1,0 +1,164 @@
+"""Rows of several batches put together in any order: by the kernels in ``kernels/gather.c``, or else by Arrow.
+
+Both give the same bytes, also in the places of nulls: frames are compared by their bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.kernels.library import check_rows, library, pointer
+from clonos_py.columns.ordering import inverse
+from clonos_py.columns.views import Column, Ints, Words, concat
+
+_ROWS_FOR_EACH_CHUNK = 16
+"""With fewer rows Arrow is faster: a kernel needs the addresses of all chunks."""
+_WIDTHS = frozenset({8, 16, 32, 64, 128})
+_TEXTS = frozenset({pa.string().id, pa.binary().id})
+_BOOLEAN = pa.bool_().id
+_MOST_BYTES = 2**31 - 1
+"""Of the texts of one column."""
+
+
+def gathered(chunks: Sequence[pa.RecordBatch], starts: Ints, numbers: Ints) -> pa.RecordBatch:
+    """The rows with these numbers, in this order. At least one chunk is required; ``starts`` has the number of each
+    one's first row, then that of all rows."""
+    native = library()
+    if native is None or not len(numbers) or len(numbers) < _ROWS_FOR_EACH_CHUNK * len(chunks):
+        return taken(chunks, starts, numbers)
+    schema = chunks[0].schema
+    known = [number for number, kind in enumerate(schema.types) if _is_known(kind)]
+    if not known:
+        return taken(chunks, starts, numbers)
+    rows = _Gathering(native, starts, numbers, len(chunks))
+    columns: dict[int, Any] = {number: rows.column([chunk.column(number) for chunk in chunks]) for number in known}
+    others = [number for number in range(len(schema)) if columns.get(number) is None]
+    if others:
+        whole = taken([chunk.select(others) for chunk in chunks], starts, numbers)
+        columns.update(zip(others, whole.columns, strict=True))
+    return pa.RecordBatch.from_arrays([columns[number] for number in range(len(schema))], schema=schema)
+
+
+def taken(chunks: Sequence[pa.RecordBatch], starts: Ints, numbers: Ints) -> pa.RecordBatch:
+    """The reference of the kernels: the same rows by Arrow."""
+    if not len(numbers):
+        return chunks[0].slice(0, 0)
+    owners = starts.searchsorted(numbers, side="right") - 1
+    first = int(owners[0])
+    if (owners == first).all():
+        return chunks[first].take(numbers - starts[first])
+    order = owners.argsort(kind="stable")
+    owners, numbers = owners[order], numbers[order]
+    cuts = [0, *((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
+    pieces: list[pa.RecordBatch] = []
+    for low, high in itertools.pairwise(cuts):
+        chunk = int(owners[low])
+        pieces.append(chunks[chunk].take(numbers[low:high] - starts[chunk]))
+    return concat(pieces).take(inverse(order))
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    """Whether the kernels copy values of this type."""
+    if isinstance(kind, pa.BaseExtensionType | pa.DictionaryType):
+        return False
+    if kind.id in _TEXTS or kind.id == _BOOLEAN:
+        return True
+    return (pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)) and kind.bit_width in _WIDTHS
+
+
+class _Written:
+    """Memory of Arrow that a kernel writes: ``whole`` as a buffer, ``values`` as bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.whole = pa.allocate_buffer(size)
+        self.values = np.frombuffer(memoryview(self.whole), np.uint8)
+        self.address = int(self.whole.address)
+
+
+def _address(written: _Written | None) -> int | None:
+    return None if written is None else written.address
+
+
+class _Gathering:
+    """One selection of rows, for all columns."""
+
+    def __init__(self, native: Any, starts: Ints, numbers: Ints, chunks: int) -> None:
+        self._native = native
+        self._count = len(numbers)
+        check_rows(int(starts[-1]))
+        numbers, starts = np.ascontiguousarray(numbers, np.int64), np.ascontiguousarray(starts, np.int64)
+        places = np.empty(self._count, np.uint64)
+        given = pointer(starts, np.int64, chunks + 1), chunks, pointer(numbers, np.int64, 0), self._count
+        found = native.clonos_places(*given, pointer(places, np.uint64, 0))
+        if found < self._count:
+            raise IndexError(f"there is no row {numbers[found]}: there are {starts[-1]}")
+        self._kept_alive = places
+        self._places = pointer(places, np.uint64, 0)
+
+    def column(self, parts: Sequence[Column]) -> Any | None:
+        """The values of a column. None if there are more bytes of text than an array holds."""
+        kind: Any = parts[0].type
+        buffers = [part.buffers() for part in parts]
+        valid: _Written | None = None
+        nulls = 0
+        if any(part.null_count for part in parts):
+            masks = [found[0] if part.null_count else None for part, found in zip(parts, buffers, strict=True)]
+            valid, nulls = self._bits(masks, parts)
+        validity = valid.whole if valid is not None and nulls else None
+        if kind.id in _TEXTS:
+            texts = self._texts(parts, buffers, valid)
+            return None if texts is None else pa.Array.from_buffers(kind, self._count, [validity, *texts], nulls)
+        if kind.id == _BOOLEAN:
+            values, _ = self._bits([found[1] for found in buffers], parts)
+            if valid is not None:
+                values.values &= valid.values
+        else:
+            values = self._values(parts, buffers, valid, kind.bit_width // 8)
+        return pa.Array.from_buffers(kind, self._count, [validity, values.whole], nulls)
+
+    def _bits(self, bitmaps: Sequence[Any], parts: Sequence[Column]) -> tuple[_Written, int]:
+        """A bitmap, and how many of its bits are not set."""
+        bits = _Written((self._count + 7) // 8)
+        bits.values[:] = 0
+        first = np.array([part.offset for part in parts], np.int64)
+        addresses = _addresses(bitmaps, [0] * len(parts))
+        given = pointer(addresses, np.uint64, 0), pointer(first, np.int64, 0), self._places, self._count
+        zeros: int = self._native.clonos_gather_bits(*given, bits.address)
+        return bits, zeros
+
+    def _values(self, parts: Sequence[Column], buffers: Sequence[Any], valid: _Written | None, width: int) -> _Written:
+        values = _Written(self._count * width)
+        addresses = _addresses([found[1] for found in buffers], [part.offset * width for part in parts])
+        given = pointer(addresses, np.uint64, 0), self._places, self._count, _address(valid), width
+        copied = self._native.clonos_gather_values(*given, values.address)
+        assert copied == 0, width
+        return values
+
+    def _texts(self, parts: Sequence[Column], buffers: Sequence[Any], valid: _Written | None) -> list[Any] | None:
+        """The buffers of offsets and of bytes."""
+        bounds = _Written((self._count + 1) * 4)
+        offsets = _addresses([found[1] for found in buffers], [part.offset * 4 for part in parts])
+        sizes = np.array([0 if found[2] is None else found[2].size for found in buffers], np.int64)
+        where = pointer(offsets, np.uint64, 0)
+        given = where, pointer(sizes, np.int64, 0), self._places, self._count, _address(valid)
+        total = self._native.clonos_gather_bounds(*given, bounds.address)
+        if total < 0:
+            raise ValueError("a text of a column does not lie in the column's bytes")
+        if total > _MOST_BYTES:
+            return None
+        texts = _Written(total)
+        addresses = _addresses([found[2] for found in buffers], [0] * len(parts))
+        given_bytes = where, pointer(addresses, np.uint64, 0), self._places, self._count, bounds.address
+        self._native.clonos_gather_bytes(*given_bytes, texts.address)
+        return [bounds.whole, texts.whole]
+
+
+def _addresses(buffers: Sequence[Any], begins: Sequence[int]) -> Words:
+    """Where the values of each chunk begin; 0 for a chunk without a buffer."""
+    found = zip(buffers, begins, strict=True)
+    return np.array([0 if buffer is None else buffer.address + begin for buffer, begin in found], np.uint64)
