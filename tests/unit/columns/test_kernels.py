@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.columns.distinct import first_rows, reference_first_rows
 from clonos_py.columns.grouping import Groups, group, group_integers, numbered_integers
 from clonos_py.columns.kernels.library import MAX_ROWS, check_rows, made
 from clonos_py.columns.keys import hash_array, hash_rows, mix
@@ -93,6 +94,48 @@ def test_rows_of_a_large_batch_have_the_same_order(values: Ints) -> None:
     assert found.dtype == np.int64
     assert np.array_equal(found, np.argsort(values, kind="stable"))
     assert np.array_equal(found, sorted_rows(values))
+
+
+VALUES: dict[pa.DataType, st.SearchStrategy[object]] = {
+    pa.int64(): st.sampled_from([LEAST, -1, 0, 1, 5, GREATEST]),
+    pa.int16(): st.integers(-2, 2),
+    pa.uint64(): st.sampled_from([0, 1, 2**64 - 1]),
+    pa.timestamp("us"): st.integers(0, 3),
+    pa.string(): st.sampled_from(["", "a", "b", "ab"]),
+    pa.float64(): st.sampled_from([0.0, -0.0, 1.5, float("nan")]),
+}
+
+
+@given(st.data(), st.sampled_from(list(VALUES)))
+def test_distinct_values_of_groups_are_those_of_the_same_rows(data: st.DataObject, kind: pa.DataType) -> None:
+    pairs = data.draw(st.lists(st.tuples(st.integers(0, 60), st.none() | VALUES[kind]), max_size=40))
+    ids = np.array([pair[0] for pair in pairs], np.int64)
+    assert_same_rows(ids, 61, pa.array([pair[1] for pair in pairs], kind))
+
+
+def test_distinct_values_of_many_rows_are_those_of_the_same_rows() -> None:
+    random = np.random.default_rng(1)
+    drawn = random.integers(0, 1 << 60, 500)[random.integers(0, 500, 20_000)]
+    assert_same_rows(random.integers(0, 300, 20_000), 300, pa.array(drawn, mask=random.random(20_000) < 0.3))
+
+
+def test_every_two_groups_with_the_same_value_have_it() -> None:
+    """However close to each other a hash table puts them."""
+    for one in range(20):
+        for other in range(20):
+            assert_same_rows(np.array([one, other]), 20, pa.array([7, 7]))
+
+
+def assert_same_rows(ids: Ints, size: int, values: Any) -> None:
+    found, expected = first_rows(ids, size, values), reference_first_rows(ids, size, values)
+    assert found[0].tolist() == expected[0].tolist()
+    assert found[1].tolist() == expected[1].tolist()
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 2**40])
+def test_a_group_that_is_out_of_range_is_refused(wrong: int) -> None:
+    with pytest.raises(IndexError, match="a row has a group that is not one of 2"):
+        first_rows(np.array([0, wrong]), 2, pa.array([1, 2]))
 
 
 TEXTS = st.lists(st.none() | st.binary(max_size=40), max_size=30)
