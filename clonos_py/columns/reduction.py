@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from clonos_py.columns.decimal_words import decimals_of, short_values, words_of
 from clonos_py.columns.grouping import Groups
+from clonos_py.columns.ordering import inverse
 from clonos_py.columns.views import Bools, Column, Ints, fixed, has_fixed_values, plain, valid
 from clonos_py.model.errors import UserCodeError
 
@@ -22,6 +23,8 @@ _DIGITS = 38
 """The precision of the widest 128-bit decimal."""
 WIDE = pa.decimal128(_DIGITS, 0)
 _LOW_BITS = 32
+_ROWS_FOR_EACH_TEXT = 8
+"""Texts are compared by ranks if so many rows share one on average."""
 
 
 def count_rows(groups: Groups) -> Ints:
@@ -71,6 +74,8 @@ def greatest(column: Column, groups: Groups) -> Any:
 
 def _extreme(column: Column, groups: Groups, name: str) -> Any:
     column = plain(column)
+    if pa.types.is_string(column.type):
+        return _extreme_text(column, groups, name)
     if not has_fixed_values(column.type) or pa.types.is_decimal(column.type):
         return _by_arrow(name, column, groups)
     values = fixed(column)
@@ -86,6 +91,18 @@ def _extreme(column: Column, groups: Groups, name: str) -> Any:
     kernel.at(found, ids, values)
     result: Any = pa.array(found, mask=empty)
     return result if result.type == column.type else result.view(column.type)
+
+
+def _extreme_text(column: Any, groups: Groups, name: str) -> Any:
+    """By the ranks of the distinct texts, where these are few: such as times of the day, of which a batch has some."""
+    encoded = column.dictionary_encode()
+    texts = encoded.dictionary
+    if len(texts) * _ROWS_FOR_EACH_TEXT > len(column):
+        return _by_arrow(name, column, groups)
+    by_rank: Any = pc.array_sort_indices(texts)
+    ranks = pa.array(inverse(fixed(by_rank).astype(np.int64)))
+    found = _extreme(ranks.take(encoded.indices), groups, name)
+    return texts.take(by_rank.take(found))
 
 
 def _present(values: npt.NDArray[Any], column: Column, groups: Groups) -> tuple[npt.NDArray[Any], Ints, Bools | None]:
