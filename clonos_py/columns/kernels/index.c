@@ -190,7 +190,8 @@ static void free_segments(Index *index)
     }
 }
 
-static int clear(Index *index)
+/* Frees all segments but a new first one. */
+static int start_again(Index *index)
 {
     Segment *first = segment_new(FIRST_SLOTS, 0);
     if (first == NULL)
@@ -199,6 +200,23 @@ static int clear(Index *index)
     index->depth = 0;
     index->mask = FIRST_SLOTS - 1;
     index->directory[0] = first;
+    return 0;
+}
+
+/* Drops all keys. Keeps the segments if rows so many as given will fill an eighth of them: memory that is freed and
+ * allocated again costs more than the work with it. */
+static int clear(Index *index, uint64_t rows)
+{
+    uint64_t entries = (uint64_t)1 << index->depth, slots = 0;
+    for (uint64_t at = 0; at < entries; at += entries_to(index, index->directory[at]))
+        slots += (uint64_t)index->mask + 1;
+    if (rows < slots / 8)
+        return start_again(index);
+    for (uint64_t at = 0; at < entries; at += entries_to(index, index->directory[at])) {
+        Segment *segment = index->directory[at];
+        segment->used = 0;
+        memset(segment->slots, 0xFF, ((size_t)index->mask + 1) * sizeof(Slot));
+    }
     return 0;
 }
 
@@ -383,8 +401,11 @@ KERNEL int64_t clonos_index_probe(Index *index, const uint64_t *hashes, int64_t 
 KERNEL int64_t clonos_index_compact(Index *index, const uint8_t *keep)
 {
     uint64_t rows = index->rows, stop = 0;
-    if (clear(index) != 0)
+    for (uint64_t row = 0; row < rows; row++)
+        stop += keep[row] != 0;
+    if (clear(index, stop) != 0)
         return NO_MEMORY;
+    stop = 0;
     for (uint64_t row = 0; row < rows; row++) {
         index->keys[stop] = index->keys[row];
         stop += keep[row] != 0;
