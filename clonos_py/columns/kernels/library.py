@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,9 +52,28 @@ class UnfitLibraryError(Exception):
     """The library cannot be used."""
 
 
+@dataclass
+class _Use:
+    compared: bool = False
+    """Whether NumPy does all work now."""
+
+
+_USE = _Use()
+
+
 def library() -> Any | None:
     """The library; None if there is none that fits. Its functions release the interpreter lock while they run."""
-    return _found()[0]
+    return None if _USE.compared else _found()[0]
+
+
+@contextmanager
+def without_library() -> Iterator[None]:
+    """Within the block NumPy does all work: for comparisons."""
+    _USE.compared = True
+    try:
+        yield
+    finally:
+        _USE.compared = False
 
 
 def missing() -> str | None:

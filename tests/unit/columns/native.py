@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from clonos_py.columns.kernels import library as module
 from clonos_py.columns.kernels.library import library, missing
 
 needs_kernels = pytest.mark.skipif(library() is None, reason=missing() or "kernels are off")
@@ -19,11 +16,3 @@ def kernels() -> Any:
     found = library()
     assert found is not None
     return found
-
-
-@contextmanager
-def without_kernels() -> Iterator[None]:
-    """Within the block NumPy does all work."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_found", lambda: (None, None))
-        yield

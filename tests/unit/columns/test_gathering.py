@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from clonos_py.columns import gathering
 from clonos_py.columns.compact import compact
 from clonos_py.columns.gathering import gathered, taken
+from clonos_py.columns.kernels.library import without_library
 from clonos_py.columns.views import Ints
-from tests.unit.columns.native import needs_kernels, without_kernels
+from tests.unit.columns.native import needs_kernels
 
 pytestmark = needs_kernels
 
@@ -132,5 +133,5 @@ def test_texts_with_more_bytes_than_an_array_holds_are_left_to_arrow(monkeypatch
 
 def test_arrow_does_the_work_where_there_is_no_library() -> None:
     batches = [pa.record_batch({"a": [1, 2]}), pa.record_batch({"a": [3]})]
-    with without_kernels():
+    with without_library():
         assert gathered(batches, starts_of(batches), np.array([2, 0])).column("a").to_pylist() == [3, 1]

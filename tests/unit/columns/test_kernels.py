@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from clonos_py.columns.distinct import first_rows, reference_first_rows
 from clonos_py.columns.grouping import Groups, group, group_integers, numbered_integers
-from clonos_py.columns.kernels.library import MAX_ROWS, check_rows, made
+from clonos_py.columns.kernels.library import MAX_ROWS, check_rows, made, without_library
 from clonos_py.columns.keys import hash_array, hash_rows, mix
 from clonos_py.columns.offsets import SPARE_SLOTS
 from clonos_py.columns.ordering import sorted_rows, stable_order
 from clonos_py.columns.views import Ints
-from tests.unit.columns.native import needs_kernels, without_kernels
+from tests.unit.columns.native import needs_kernels
 
 pytestmark = needs_kernels
 
@@ -64,7 +64,7 @@ def test_equal_integers_of_a_large_batch_get_the_same_numbers(values: Ints) -> N
     assert_same(group_integers(values), numbered_integers(values))
     other = np.arange(len(values)) // 7 % 50
     found = group([values, other, pa.array(values[::-1])], len(values))
-    with without_kernels():
+    with without_library():
         assert_same(found, group([values, other, pa.array(values[::-1])], len(values)))
 
 
@@ -79,7 +79,7 @@ def test_integers_at_the_limit_of_a_narrow_range_get_the_same_numbers(beyond: in
 def test_rows_that_are_equal_in_several_columns_get_the_same_numbers(values: Ints, parts: int) -> None:
     columns = [values, np.arange(len(values)) % parts, values % 3]
     found = group(columns, len(values))
-    with without_kernels():
+    with without_library():
         assert_same(found, group(columns, len(values)))
 
 
@@ -145,7 +145,7 @@ TEXTS = st.lists(st.none() | st.binary(max_size=40), max_size=30)
 def test_texts_have_the_same_hash(texts: list[bytes | None], skipped: int, kind: pa.DataType) -> None:
     column: Any = pa.array(texts, kind).slice(skipped)
     found = hash_array(column)
-    with without_kernels():
+    with without_library():
         assert found.tolist() == hash_array(column).tolist()
 
 
@@ -156,7 +156,7 @@ def test_rows_of_several_columns_have_the_same_hash(values: Ints, texts: list[by
         {"a": pa.array(values[:rows]), "b": pa.array(texts[:rows], pa.binary()), "c": values[:rows] * 0.5}
     )
     found = hash_rows(batch, ["a", "b", "c"])
-    with without_kernels():
+    with without_library():
         assert found.tolist() == hash_rows(batch, ["a", "b", "c"]).tolist()
 
 
