@@ -34,6 +34,9 @@ class Index(Protocol):
     def compact(self, keep: Bools) -> None:
         """Drops the rows for which ``keep`` (one value per row) is false and renumbers the rest from 0 in order."""
 
+    def drop_first(self, rows: int) -> None:
+        """Drops the first ``rows`` rows, of those that there are, and renumbers the others from 0."""
+
     def truncate(self, rows: int) -> None:
         """Drops all rows but the first ``rows``."""
 
@@ -92,6 +95,10 @@ class HashIndex:
     def compact(self, keep: Bools) -> None:
         made(self._native.clonos_index_compact(self._table, pointer(keep, bool, self.rows)))
         self.rows = int(np.count_nonzero(keep[: self.rows]))
+
+    def drop_first(self, rows: int) -> None:
+        made(self._native.clonos_index_drop_first(self._table, rows))
+        self.rows -= rows
 
     def truncate(self, rows: int) -> None:
         self.rows = min(rows, self.rows)

@@ -4,6 +4,9 @@
  * ascending order: the slot holds the last row, and the last row is followed by the first. So a row is appended, and all
  * rows are visited in order, without a search. Rows that are no longer kept are unlinked when a call meets them.
  *
+ * A state that expires drops its first rows again and again. They stay in their places and count as rows that are not
+ * kept, until they are a quarter of all: then the table is made again. Callers number rows from the first that is there.
+ *
  * The table is one of extendible hashing: a directory of segments, each an open-addressing table with linear probing. A
  * segment that is too full is split into two of the same size. So no call ever moves more than a segment at a time, and
  * the table is at least three eighths full once it has several segments. The first segment begins small and doubles.
@@ -46,7 +49,15 @@ typedef struct {
     uint32_t *next;
     uint64_t rows;
     uint64_t room;
+    uint64_t first;
+    /* Of the rows, so many at the start are dropped. */
 } Index;
+
+/* kept: a byte for each row from the first that is there, or NULL. */
+static int is_kept(const Index *index, uint32_t row, const uint8_t *kept)
+{
+    return row >= index->first && (kept == NULL || kept[row - index->first]);
+}
 
 static uint32_t place_of(uint32_t key)
 {
@@ -221,10 +232,11 @@ static int clear(Index *index, uint64_t rows)
 }
 
 /* Appends a row to the list of a slot that has rows, after those at its beginning that are not kept are unlinked. */
-static void link_row(uint32_t *next, Slot *slot, uint32_t row, const uint8_t *kept)
+static void link_row(const Index *index, Slot *slot, uint32_t row, const uint8_t *kept)
 {
+    uint32_t *next = index->next;
     uint32_t last = slot->last, first = next[last];
-    while (kept != NULL && !kept[first]) {
+    while (!is_kept(index, first, kept)) {
         if (first == last) {
             next[row] = row;
             slot->last = row;
@@ -246,7 +258,7 @@ static int add(Index *index, uint32_t row, const uint8_t *kept)
     if (slot == NULL)
         return NO_MEMORY;
     if (slot->last != EMPTY && slot->last != NO_ROWS) {
-        link_row(index->next, slot, row, kept);
+        link_row(index, slot, row, kept);
         return 0;
     }
     segment->used += slot->last == EMPTY;
@@ -273,8 +285,8 @@ static int add_up_to(Index *index, uint64_t stop, const uint8_t *kept)
             const Slot *slot = find(index, index->keys[row]);
             if (slot != NULL && slot->last < index->rows) {
                 fetch(&index->next[slot->last]);
-                if (kept != NULL)
-                    fetch(&kept[slot->last]);
+                if (kept != NULL && slot->last >= index->first)
+                    fetch(&kept[slot->last - index->first]);
             }
         }
         for (uint64_t row = start; row < end; row++) {
@@ -284,6 +296,22 @@ static int add_up_to(Index *index, uint64_t stop, const uint8_t *kept)
         }
     }
     return 0;
+}
+
+/* Moves the keys of the rows that stay to the start, and makes the table again. keep: a byte for each row from the
+ * first that is there, or NULL for all of them; stop: how many these are. */
+static int64_t make_again(Index *index, const uint8_t *keep, uint64_t stop)
+{
+    uint64_t rows = index->rows, first = index->first;
+    if (clear(index, stop) != 0)
+        return NO_MEMORY;
+    stop = 0;
+    for (uint64_t row = first; row < rows; row++) {
+        index->keys[stop] = index->keys[row];
+        stop += keep == NULL || keep[row - first] != 0;
+    }
+    index->rows = index->first = 0;
+    return add_up_to(index, stop, NULL);
 }
 
 KERNEL void *clonos_index_new(void)
@@ -319,6 +347,9 @@ KERNEL void clonos_index_free(Index *index)
  * dropped. */
 KERNEL int64_t clonos_index_append(Index *index, const uint64_t *hashes, int64_t count, const uint8_t *kept)
 {
+    if (index->rows + (uint64_t)count > MAX_ROWS && index->first
+        && make_again(index, NULL, index->rows - index->first) != 0)
+        return NO_MEMORY;
     uint64_t stop = index->rows + (uint64_t)count;
     if (stop > MAX_ROWS || reserve(index, stop) != 0)
         return NO_MEMORY;
@@ -340,15 +371,16 @@ KERNEL int64_t clonos_index_bytes(const Index *index)
 
 /* Writes the kept rows of a slot in order, as far as there is capacity, and unlinks the others. Returns how many are
  * kept. */
-static int64_t kept_rows(uint32_t *next, Slot *slot, const uint8_t *kept, int64_t *rows, int64_t capacity)
+static int64_t kept_rows(const Index *index, Slot *slot, const uint8_t *kept, int64_t *rows, int64_t capacity)
 {
+    uint32_t *next = index->next;
     uint32_t tail = slot->last, last = tail, row = next[tail];
     int64_t found = 0;
     for (;;) {
         uint32_t following = next[row];
-        if (kept == NULL || kept[row]) {
+        if (is_kept(index, row, kept)) {
             if (found < capacity)
-                rows[found] = row;
+                rows[found] = row - (int64_t)index->first;
             found++;
             last = row;
         } else {
@@ -380,15 +412,15 @@ KERNEL int64_t clonos_index_probe(Index *index, const uint64_t *hashes, int64_t 
             slots[at] = slot != NULL && slot->last < index->rows ? slot : NULL;
             if (slots[at] != NULL) {
                 fetch(&index->next[slot->last]);
-                if (kept != NULL)
-                    fetch(&kept[slot->last]);
+                if (kept != NULL && slot->last >= index->first)
+                    fetch(&kept[slot->last - index->first]);
             }
         }
         for (int64_t at = 0; at < size; at++) {
             if (slots[at] == NULL || slots[at]->last >= index->rows)
                 continue;
             int64_t left = pairs < capacity ? capacity - pairs : 0;
-            int64_t found = kept_rows(index->next, slots[at], kept, rows + (left ? pairs : 0), left);
+            int64_t found = kept_rows(index, slots[at], kept, rows + (left ? pairs : 0), left);
             for (int64_t pair = 0; pair < found && pair < left; pair++)
                 positions[pairs + pair] = start + at;
             pairs += found;
@@ -400,23 +432,24 @@ KERNEL int64_t clonos_index_probe(Index *index, const uint64_t *hashes, int64_t 
 /* Drops the rows whose byte is 0, and renumbers the others from 0 in order. keep: a byte for each row. */
 KERNEL int64_t clonos_index_compact(Index *index, const uint8_t *keep)
 {
-    uint64_t rows = index->rows, stop = 0;
+    uint64_t rows = index->rows - index->first, stop = 0;
     for (uint64_t row = 0; row < rows; row++)
         stop += keep[row] != 0;
-    if (clear(index, stop) != 0)
-        return NO_MEMORY;
-    stop = 0;
-    for (uint64_t row = 0; row < rows; row++) {
-        index->keys[stop] = index->keys[row];
-        stop += keep[row] != 0;
-    }
-    index->rows = 0;
-    return add_up_to(index, stop, NULL);
+    return make_again(index, keep, stop);
+}
+
+/* Drops the first rows, so many of them, and renumbers the others from 0. */
+KERNEL int64_t clonos_index_drop_first(Index *index, uint64_t count)
+{
+    index->first += count;
+    uint64_t rows = index->rows - index->first;
+    return index->first > rows / 4 ? make_again(index, NULL, rows) : 0;
 }
 
 /* Drops all rows but the first ones. */
 KERNEL int64_t clonos_index_truncate(Index *index, uint64_t rows)
 {
+    rows += index->first;
     if (rows >= index->rows)
         return 0;
     for (uint64_t row = rows; row < index->rows; row++) {

@@ -31,6 +31,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "clonos_index_append": (_COUNT, [_POINTER, _POINTER, _COUNT, _POINTER]),
     "clonos_index_probe": (_COUNT, [_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT]),
     "clonos_index_compact": (_COUNT, [_POINTER, _POINTER]),
+    "clonos_index_drop_first": (_COUNT, [_POINTER, _COUNT]),
     "clonos_index_truncate": (_COUNT, [_POINTER, _COUNT]),
     "clonos_index_bytes": (_COUNT, [_POINTER]),
     "clonos_group": (_COUNT, [_POINTER, _POINTER, _COUNT, _COUNT, _COUNT, _POINTER, _POINTER]),

@@ -23,14 +23,14 @@ ROUNDS = st.lists(
         st.lists(st.integers(0, 12), max_size=30),
         st.lists(st.integers(0, 400), max_size=10),
         st.booleans(),
-        st.sampled_from(["compact", "truncate", "neither"]),
+        st.sampled_from(["compact", "drop first", "truncate", "neither"]),
         st.integers(0, 400),
     ),
     min_size=2,
     max_size=8,
 )
 """Of each: what is appended, which rows are removed, whether all keys are then looked up, what is dropped, and how many
-rows are left if it is truncated."""
+rows are left if it is truncated, or dropped from the start."""
 EVERY = list(range(13))
 WHOLE = (1 << 64) - 1
 
@@ -73,6 +73,10 @@ def test_any_steps_give_the_same_pairs_as_the_sorted_index(
             for index in both:
                 index.truncate(left % (len(live) + 1))
             live = live[: left % (len(live) + 1)]
+        elif dropping == "drop first":
+            for index in both:
+                index.drop_first(left % (len(live) + 1))
+            live = live[left % (len(live) + 1) :]
         assert native.rows == sorted_index.rows == len(live)
     assert pairs(native, spread(EVERY), live) == pairs(sorted_index, spread(EVERY), live)
 
@@ -126,6 +130,20 @@ def test_rows_at_the_beginning_that_are_not_kept_are_dropped_when_one_is_appende
     for number in range(100):
         native.append(spread([1, 2]), np.arange(2 * number + 2) >= 2 * number)
     assert native.probe(spread([1, 2]))[1].tolist() == [198, 199]
+
+
+def test_rows_that_are_dropped_from_the_start_leave_the_memory() -> None:
+    native = HashIndex(kernels())
+    most = 0
+    for number in range(200):
+        native.append(spread(list(range(1_000 * number, 1_000 * number + 1_000))))
+        if number >= 20:
+            native.drop_first(1_000)
+        if number == 40:
+            most = native.size_bytes
+    assert native.rows == 20_000
+    assert native.size_bytes <= most
+    assert native.probe(spread([179_999, 180_000, 199_999]))[1].tolist() == [0, 19_999]
 
 
 def test_the_memory_of_a_table_is_bounded() -> None:
