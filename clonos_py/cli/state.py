@@ -26,19 +26,23 @@ _ANSWER = "answer"
 
 
 @click.pass_context
-def ls(ctx: click.Context, /, job: str | None, at: str | None, by: str, as_json: bool, **parameters: Any) -> None:
+def ls(
+    ctx: click.Context, /, job: str | None, at: str | None, by: str, live: bool, as_json: bool, **parameters: Any
+) -> None:
     """The body of ``clonos state ls``."""
     folder, job = _folder(job, parameters)
-    state, sizes = _read(folder, job, at, lambda found: found.sizes(by.replace("-", "_")))
+    state, sizes = _read(folder, job, at, lambda found: found.sizes(by.replace("-", "_"), live=live))
     if as_json:
         click.echo(json_of({"job": state.job, "checkpoint": state.checkpoint, "sizes": list(rows_of(sizes))}))
         return
     rows = (
-        [*map(str, row[:-1]), bytes_text(row[-1])] for row in zip(*(c.to_pylist() for c in sizes.columns), strict=True)
+        [bytes_text(value) if name.endswith("_bytes") else str(value) for name, value in row.items()]
+        for row in rows_of(sizes)
     )
-    where = "in memory" if by == "key-group" else "in storage"
-    show(f"state of {state.job!r} at checkpoint {state.checkpoint}, {where}", sizes.column_names, rows)
-    click.echo(f"\nall: {bytes_text(int(pc.sum(sizes.column('bytes')).as_py() or 0))}")
+    names = [name.replace("_", " ") for name in sizes.column_names]
+    show(f"state of {state.job!r} at checkpoint {state.checkpoint}", names, rows)
+    whole = "live_bytes" if by == "key-group" else "stored_bytes"
+    click.echo(f"\nall {whole.replace('_', ' ')}: {bytes_text(int(pc.sum(sizes.column(whole)).as_py() or 0))}")
 
 
 @click.pass_context
@@ -188,12 +192,15 @@ command = click.Group(
                     show_default=True,
                     help="What has a line.",
                 ),
+                click.Option(
+                    ["--live"], is_flag=True, help="Count live rows of operators or tasks, too: reads all state."
+                ),
                 _JSON,
             ],
             help="""Lists the operators with state, with rows and bytes.
 
-    Of operators and tasks these are rows and bytes in storage, where rows that were replaced count until they are
-    cleared away; of key groups, live rows and what they take in memory.
+    Of operators and tasks these are stored rows and bytes, where rows that were replaced or deleted count until they
+    are cleared away; with --live also live rows, and what they take in memory, as of key groups.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ from clonos_py.model.state_definitions import StateDefinition
 from clonos_py.stored_state.contents import PARTS_TABLES, OperatorContents
 from clonos_py.stored_state.differences import difference
 from clonos_py.stored_state.queries import queried
-from clonos_py.stored_state.sizes import key_group_sizes, key_sizes, stored_sizes
+from clonos_py.stored_state.sizes import key_group_sizes, key_sizes, stored_sizes, with_live_sizes
 from clonos_py.stored_state.user_tables import SINK, table_name, user_tables
 
 SOURCE = "source"
@@ -131,9 +131,10 @@ class StoredState:
         Raises SettingError for a query that cannot be answered."""
         return queried(self.tables(operator), query)
 
-    def sizes(self, by: str = "operator") -> pa.Table:
-        """Rows and bytes: ``by`` "operator" or "task" in storage, where rows that were replaced count until they are
-        cleared away; by "key_group" of live rows, in memory."""
+    def sizes(self, by: str = "operator", *, live: bool = False) -> pa.Table:
+        """Rows and bytes: ``by`` "operator" or "task" ``stored_rows`` and ``stored_bytes``, where rows that were
+        replaced or deleted count until they are cleared away; by "key_group" ``live_rows`` and ``live_bytes`` (in
+        memory), for which the state is read. ``live``: these, too, of operators or tasks."""
         if by == "key_group":
             return key_group_sizes(map(self.contents, self.operators))
         if by not in ("operator", "task"):
@@ -141,7 +142,8 @@ class StoredState:
         sizes = stored_sizes(self._manifest, by == "task")
         with_rows = set(self.operators)
         mask = [name in with_rows for name in sizes.column("operator").to_pylist()]
-        return sizes.filter(pa.array(mask, pa.bool_()))
+        found = sizes.filter(pa.array(mask, pa.bool_()))
+        return with_live_sizes(found, map(self.contents, self.operators)) if live else found
 
     def heaviest(self, operator: str, number: int = 10, by: str = "bytes") -> pa.Table:
         """The keys with the most ``bytes`` or ``rows``: the key columns, ``rows`` and ``bytes`` of live rows."""

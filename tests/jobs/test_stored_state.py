@@ -397,18 +397,26 @@ def test_key_groups_of_all_tasks_make_up_the_live_rows(found: StoredState) -> No
     by_group = found.sizes("key_group").to_pylist()
     sums = [row for row in by_group if row["operator"] == "sums"]
     live = sum(found.table("sums", table).num_rows for table in ("state", "distinct_int64"))
-    assert sum(row["rows"] for row in sums) == live
+    assert sum(row["live_rows"] for row in sums) == live
     assert {row["task"] for row in sums} == {"sums[0]", "sums[1]"}
     shown = found.table("sums", key_group=True)
     assert {(row["key_group"],) for row in sums} == set(values(shown, ["key_group"]))
 
 
 def test_sizes_by_task_make_up_those_by_operator(found: StoredState) -> None:
-    operators, tasks = found.sizes().to_pylist(), found.sizes("task").to_pylist()
+    operators, tasks = found.sizes(live=True).to_pylist(), found.sizes("task", live=True).to_pylist()
+    sizes = ("stored_rows", "stored_bytes", "live_rows", "live_bytes")
     for of in operators:
         parts = [row for row in tasks if row["operator"] == of["operator"]]
-        assert (len(parts), sum(part["rows"] for part in parts)) == (of["tasks"], of["rows"])
-        assert of["bytes"] == sum(part["bytes"] for part in parts) > 0
+        assert len(parts) == of["tasks"]
+        assert {size: of[size] for size in sizes} == {size: sum(part[size] for part in parts) for size in sizes}
+        assert of["stored_bytes"] > 0
+
+
+def test_live_rows_are_those_of_the_tables(found: StoredState) -> None:
+    for row in found.sizes(live=True).to_pylist():
+        if row["operator"] in ("sums", "pairs", "cells"):
+            assert row["live_rows"] == sum(table.num_rows for table in found.tables(row["operator"]).values())
 
 
 def test_the_heaviest_keys_have_most_rows(found: StoredState) -> None:
@@ -481,6 +489,8 @@ def test_another_parallelism_shows_the_same_state(tmp_path: Path) -> None:
     assert {row["task"] for row in after.sizes("task").to_pylist() if row["operator"] == "sums"} == {
         f"sums[{index}]" for index in range(3)
     }
+    (sums,) = (row for row in after.sizes(live=True).to_pylist() if row["operator"] == "sums")
+    assert sums["stored_rows"] > sums["live_rows"] == KEYS
     saved = read_state(place, checkpoint="two tasks")
     assert values(saved.table("sums"), None) == values(before.table("sums"), None) == totals_of(ROWS)
     changes = saved.changes(after, "sums")["state"].to_pylist()
