@@ -214,6 +214,13 @@ class ProcessWarned:
 
 
 @dataclass(frozen=True, slots=True)
+class RescaleFailed:
+    """The run was to have another parallelism, and goes on with the one that it had."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TraceStopped:
     """The trace could no longer be written. The run continues without it."""
 
@@ -245,6 +252,7 @@ Event = (
     | KillMissed
     | FunctionPrinted
     | ProcessWarned
+    | RescaleFailed
     | TraceStopped
     | Broken
 )

@@ -49,6 +49,7 @@ from clonos_py.observe.events import (
     Progress,
     Recovered,
     RecoveryStep,
+    RescaleFailed,
     TargetMissed,
     TaskFailed,
     TraceStopped,
@@ -269,6 +270,8 @@ def news_text(at_us: int, event: Event) -> str | None:
             return undeleted_text(event)
         case TraceStopped():
             return untraced_text(at_us, event)
+        case RescaleFailed(reason):
+            return f"the parallelism is not changed: {reason}"
         case _:
             return None
 

@@ -42,8 +42,14 @@ def remove(job: str) -> None:
     end_processes(orphans(NAMESPACE), NAMESPACE)
 
 
+def lines(job: str) -> list[str]:
+    """The lines of the run since its driver has started."""
+    return [line for _, line in answer(the_driver_of(JobName(job, NAMESPACE)).lines, 0)]
+
+
 ANSWERS = {
     "status": status,
+    "lines": lines,
     "orphans": lambda job: orphans(NAMESPACE),
     "remove driver": remove_driver,
     "remove": remove,

@@ -138,6 +138,10 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     wait_until(lambda: not set(first) & set(clonos.actors("ProcessActor")))
     assert sorted(vertex["parallelism"] for vertex in clonos.status()["vertices"]) == [1, 2]
     processes = clonos.await_processes(1 + 2)
+    wait_until(lambda: clonos.status()["checkpoints"]["completed"])
+    told = map(json.loads, clonos.ask("lines"))
+    taken = [line["time"] for line in told if line["message"].startswith("checkpoint ")]
+    assert taken == sorted(taken), "also behind the change, with which the times of events begin again"
 
     clonos.replaced(driver)
     clonos.await_state("running")

@@ -28,7 +28,7 @@ from clonos_py.model.errors import (
     type_and_text,
 )
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import Event
+from clonos_py.observe.events import Event, RescaleFailed
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
 from clonos_py.plan.physical import plan
@@ -41,6 +41,7 @@ from clonos_py.runtime.ray.opened_actors import OpenedActors
 from clonos_py.runtime.ray.rescaling import Rescaling
 from clonos_py.runtime.ray.room import check_nodes
 from clonos_py.runtime.ray.run import Driven, RunIdentity, drive
+from clonos_py.runtime.ray.run_events import RunEvents
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.web.controls import JobControls
@@ -109,7 +110,7 @@ class DriverActor:
         self._rescaling = Rescaling[_Layout]()
         self._deployed: DetachedJob | None = None
         self._running: _Layout | None = None
-        self._lines = DriverLines(job)
+        self._lines, self._events = DriverLines(job), RunEvents()
         self._view: JobView | None = None
         self._end: RunEnd | None = None
         threading.Thread(target=self._run, name=f"driver of {job}", daemon=True).start()
@@ -193,15 +194,18 @@ class DriverActor:
             self._stop = StopSwitch()
             if self._stop_requested:
                 self._stop.request()
-        self._running, self._view = layout, (view := JobView(plan, settings, self._since))
-        lines = LogLines(
-            self._job, view.status, settings.log_level, settings.log_format, self._lines.write, self._since
-        )
+        began = datetime.now(UTC)
+        self._running, self._view = layout, (view := JobView(plan, settings, began))
+        lines = LogLines(self._job, view.status, settings.log_level, settings.log_format, self._lines.write, began)
 
         def report(text: str) -> None:
-            lines.report(round((datetime.now(UTC) - self._since).total_seconds() * 1e6), text)
+            lines.report(round((datetime.now(UTC) - began).total_seconds() * 1e6), text)
 
-        with reported(view.status, report), serving(view, lines, self._controls) as listener:
+        with (
+            reported(view.status, report),
+            serving(view, lines, self._controls) as served,
+            self._events.of_run(served) as listener,
+        ):
 
             def listen(at_us: int, event: Event) -> None:
                 if isinstance(event, CoordinatorReplaced) and not view.status.tasks:  # deployed by a former driver
@@ -277,15 +281,15 @@ class DriverActor:
         )
 
     def _begin_rescale(self, default: int | None, operators: Mapping[str, int]) -> None:
-        """Begins a change of parallelism. Raises ClonosError if the job cannot have that parallelism; if it does not
-        start, that becomes a line of the run and an event."""
+        """Begins a change of parallelism. Raises ClonosError if the job cannot have that parallelism. If it does not
+        start, the run goes on, and has an event that says why."""
         if isinstance(found := self._layout_at(default, operators), str):
             raise ClusterError(found)
 
         def carry_out() -> None:
             outcome = self.rescale(default, operators)
             if isinstance(outcome, str):
-                self._lines.warn(f"it is not rescaled: {outcome}")
+                self._events.add(RescaleFailed(outcome))
 
         threading.Thread(target=carry_out, name="rescaling", daemon=True).start()
 
