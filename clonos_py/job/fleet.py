@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from clonos_py.model.ids import Attempt, TaskId
@@ -52,6 +52,11 @@ class Fleet:
         process = TaskProcess(self._next, task, last_seen_us=now_us, shares=shares, reuses=reuses)
         self._put(process)
         return process
+
+    def take(self, process: TaskProcess, now_us: int) -> None:
+        """Adds a standby that was started ahead (``preparation.py``)."""
+        self._next = max(self._next, process.number)
+        self._put(replace(process, last_seen_us=now_us))
 
     def adopt(self, number: int, task: TaskId, now_us: int) -> TaskProcess:
         """Adds a process that another coordinator has started."""

@@ -25,7 +25,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -149,12 +149,15 @@ class JobMachine:
         """The interval between the pings that the coordinator sends to each process; 0: it sends none."""
         return self._policy.heartbeat_us
 
-    def start(self, now_us: int) -> Instructions:
-        """Starts the deployment."""
+    def start(self, now_us: int, prepared: Collection[TaskProcess] = ()) -> Instructions:
+        """Starts the deployment. ``prepared``: processes that were started ahead (``preparation.py``)."""
         self._begin(now_us)
+        for process in prepared:
+            self._fleet.take(process, now_us)
         changed = [ReportEvent(CodeChanged(self._completed.number))] if self._completed.code_changed else []
         ended = [ReportEvent(SourceStaysEnded(name)) for name in self._completed.stay_ended]
-        return [*changed, *ended, *self._deploy()]
+        out = [*changed, *ended, *self._deploy()]
+        return out + self._advance(self._rounds.advance) if prepared else out
 
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> Instructions:
         """Continues in place of a lost coordinator. ``roster``: every process that may still run, by number. The driver

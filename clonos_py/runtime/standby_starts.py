@@ -28,7 +28,7 @@ class StandbyStarts:
         self._deploying = deploys and patience_us > 0
         self._for_deployment: list[StartProcess] = []
         self._deployed: dict[int, TaskId] = {}
-        """The task of each process that was requested for the deployment."""
+        """The task of each process that was requested for the deployment, or started ahead of it."""
         self._recovering: set[TaskId] = set()
         self._promoted: set[TaskId] = set()
         self._for_recovery: list[StartProcess] = []
@@ -39,9 +39,13 @@ class StandbyStarts:
         """When processes that wait for a recovery start at the latest; MAX_TIME if none waits."""
         return self._until_us if self._for_recovery else MAX_TIME
 
-    def on_start(self, request: StartProcess, now_us: int) -> list[StartProcess]:
+    def on_prepared(self, number: int, task: TaskId) -> None:
+        """A process was started ahead of the deployment."""
         if self._deploying:
-            self._deployed[request.process] = request.task
+            self._deployed[number] = task
+
+    def on_start(self, request: StartProcess, now_us: int) -> list[StartProcess]:
+        self.on_prepared(request.process, request.task)
         if self._deploying and request.shares:
             self._for_deployment.append(request)
             return []

@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -92,6 +92,24 @@ class Commands:
         return actors(self.cluster, name)
 
 
+class Web(NamedTuple):
+    """The address at which a run answers those who have the token. ``settings``: for the run."""
+
+    address: str
+    token: str
+    settings: Sequence[str]
+
+    def asked(self, what: str, wanted: dict[str, Any]) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self.token}"}
+        return httpx.post(f"http://{self.address}/api/v1/{what}", json=wanted, headers=headers, timeout=WAIT_S_MAX)
+
+
+def served(folder: Path) -> Web:
+    address, token, file = f"127.0.0.1:{free_ports(1)[0]}", "f" * 16, folder / "token"
+    file.write_text(token)
+    return Web(address, token, ["--web", address, "--web-token-file", str(file)])
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Raylets]:
     with pytest.MonkeyPatch.context() as patch:
@@ -116,10 +134,8 @@ def clonos(cluster: Raylets, asker: subprocess.Popen[str], tmp_path: Path) -> It
 
 
 def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: Commands, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("f" * 16)
-    web = f"127.0.0.1:{free_ports(1)[0]}"
-    given = ["--log-format", "json", "--log-level", "info", "--web", web, "--web-token-file", str(tmp_path / "token")]
-    started = clonos.deploy(*given)
+    web = served(tmp_path)
+    started = clonos.deploy("--log-format", "json", "--log-level", "info", *web.settings)
     assert started.returncode == 0, started.stderr
     assert started.stdout.startswith("numbers runs; "), started.stdout
     refused = clonos.deploy()
@@ -162,16 +178,12 @@ def test_a_run_goes_on_without_its_command_its_driver_and_after_a_stop(clonos: C
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "savepoints are never overwritten, choose another name" in again.stderr
 
-    def asked(what: str, wanted: dict[str, Any]) -> httpx.Response:
-        headers = {"authorization": f"Bearer {'f' * 16}"}
-        return httpx.post(f"http://{web}/api/v1/{what}", json=wanted, headers=headers, timeout=WAIT_S_MAX)
-
-    assert asked("savepoint", {"name": "by-web"}).status_code == 201
-    again_by_web = asked("savepoint", {"name": "by-web"})
+    assert web.asked("savepoint", {"name": "by-web"}).status_code == 201
+    again_by_web = web.asked("savepoint", {"name": "by-web"})
     assert (again_by_web.status_code, again_by_web.text.count("\n")) == (409, 1)
     assert "savepoints are never overwritten, choose another name" in again_by_web.text
-    assert "has no operator 'none'" in asked("rescale", {"operators": {"none": 2}}).text
-    assert asked("rescale", {"parallelism": 2}).status_code == 202
+    assert "has no operator 'none'" in web.asked("rescale", {"operators": {"none": 2}}).text
+    assert web.asked("rescale", {"parallelism": 2}).status_code == 202
     wait_until(lambda: sorted(vertex["parallelism"] for vertex in clonos.status().get("vertices", ())) == [2, 2])
     clonos.await_state("running")
 
@@ -277,12 +289,16 @@ def test_a_driver_waits_for_storage_while_its_tasks_run(clonos: Commands) -> Non
 
 @pytest.mark.thorough
 def test_a_run_that_cannot_start_at_its_new_parallelism_goes_on_as_before(clonos: Commands, tmp_path: Path) -> None:
-    assert clonos.deploy("--protocol", "uncoordinated").returncode == 0
+    web = served(tmp_path)
+    assert clonos.deploy("--protocol", "uncoordinated", *web.settings).returncode == 0
+    wait_until(lambda: clonos.status()["checkpoints"]["completed"])
     refused = clonos("rescale", "numbers", "--parallelism", "3")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "'numbers' is not rescaled: checkpoint " in refused.stderr
     assert "other operators or another parallelism" in refused.stderr
     clonos.await_state("running")
+    assert web.asked("rescale", {"parallelism": 3}).status_code == 202
+    wait_until(lambda: any(news.startswith("the parallelism is not changed: ") for news in clonos.status()["news"]))
     assert {vertex["parallelism"] for vertex in clonos.status()["vertices"]} == {2}
     (driver,) = clonos.actors("DriverActor")
     clonos.replaced(driver)
@@ -310,6 +326,26 @@ def test_a_driver_may_die_while_it_rescales(clonos: Commands, tmp_path: Path, op
     clonos.await_state("finished")
     assert clonos.ask("orphans") == []
     assert clonos.actors("ProcessActor") == []
+    assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
+
+
+@pytest.mark.thorough
+def test_a_process_may_die_before_the_run_has_stopped_that_it_is_to_follow(clonos: Commands, tmp_path: Path) -> None:
+    """It is replaced, or the run goes on as before: if Ray was still starting it."""
+    assert clonos.deploy().returncode == 0
+    before = clonos.await_processes(2 + 2)
+    command = [CLONOS, "rescale", "numbers", "--parallelism", "3", "--address", clonos.cluster.address]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as rescaling:
+        wait_until(lambda: len(set(clonos.actors("ProcessActor")) - set(before)) == 3 + 3)
+        os.kill((set(clonos.actors("ProcessActor")) - set(before)).pop(), signal.SIGKILL)
+        _, printed = rescaling.communicate(timeout=WAIT_S_MAX)
+    assert rescaling.returncode == 0 or "a process for the new parallelism has died" in printed, printed
+    clonos.await_state("running")
+    tasks = 2 if rescaling.returncode else 3
+    assert {vertex["parallelism"] for vertex in clonos.status()["vertices"]} == {tasks}
+    (tmp_path / "unpaced").touch()
+    clonos.await_state("finished")
+    assert clonos.ask("orphans") == []
     assert sorted(row["id"] for row in visible_rows(tmp_path / "out")) == list(range(TOTAL))
 
 

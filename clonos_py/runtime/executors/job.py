@@ -5,7 +5,7 @@ A standby is started when neither the deployment nor a recovery needs the proces
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from clonos_py.checkpoint.store import SnapshotStore
@@ -43,7 +43,7 @@ class Coordinator(Protocol):
     @property
     def processes(self) -> Mapping[int, TaskProcess]: ...
 
-    def start(self, now_us: int) -> list[JobInstruction]: ...
+    def start(self, now_us: int, prepared: Collection[TaskProcess] = ()) -> list[JobInstruction]: ...
 
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]: ...
 
@@ -113,10 +113,12 @@ class JobExecutor:
         """The time at which ``tick`` is due at the latest."""
         return min(self.machine.wake_us, self._standby_starts.due_us)
 
-    def start(self) -> None:
-        """Begins the deployment."""
+    def start(self, prepared: Collection[TaskProcess] = ()) -> None:
+        """Begins the deployment. ``prepared``: processes that were started ahead."""
         self._standby_starts = StandbyStarts(self._patience_us, deploys=True)
-        self.carry_out(self.machine.start(self._environment.now_us()))
+        for process in prepared:
+            self._standby_starts.on_prepared(process.number, process.task)
+        self.carry_out(self.machine.start(self._environment.now_us(), prepared))
 
     def take_over(self, roster: Mapping[int, TaskId]) -> None:
         """Takes over from a lost coordinator. ``roster``: every process that may be running, by number."""

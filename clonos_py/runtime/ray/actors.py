@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.checkpointing import JobSide
 from clonos_py.job.events import EndJob, JobPolicy, StopRequested
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CoordinatorEvent, StorageAwaited
@@ -62,10 +63,11 @@ class JobSpec:
 
 class CoordinatorStart(NamedTuple):
     """What a coordinator takes over. The first one (``term`` 0) takes over nothing, later ones the processes that may
-    be running."""
+    be running. ``prepared``: these processes have started ahead, and no coordinator has run the job before."""
 
     term: int
     processes: Mapping[int, RegisteredProcess]
+    prepared: Sequence[TaskProcess]
     kills: Sequence[tuple[int, TaskId]]
     """Failures that ``--kill`` ordered, as (microseconds after deployment, task)."""
     deployed_us: int | None
@@ -94,15 +96,15 @@ class ProcessPlace(NamedTuple):
 class CoordinatorActor:
     """The coordinator of a job. ``run`` lasts as long as the job."""
 
-    def __init__(self, packed_spec: bytes, start: CoordinatorStart) -> None:
+    def __init__(self, packed_spec: bytes) -> None:
         defer_pandas()
         self._spec: JobSpec = unpack(packed_spec)
-        self._start = start
         self._inboxes: dict[int, InOrder[ToCoordinator]] = {}
         self._lock = threading.Lock()
         self._news = CoordinatorNews()
         self._requests: list[ProcessRequest] = []
         self._dismissed: list[int] = []
+        self._runs = False
         self._gives_way = False
         self._interrupted = False
         self._fresh = threading.Event()
@@ -114,17 +116,20 @@ class CoordinatorActor:
         self._loop: JobLoop | None = None
         self._platform: RayPlatform | None = None
 
-    def run(self) -> EndJob | None:
+    def run(self, start: CoordinatorStart) -> EndJob | None:
         """Runs the job, and returns how it ended; None if it was interrupted."""
+        self._runs = True
+        start = CoordinatorStart(*start)
         try:
             store = self._spec.deployment.open_store()
-            machine = self._machine(store)
+            machine = self._machine(store, start.term)
         except ClonosError as problem:
             return None if self._interrupted else EndJob(type(problem).__name__, str(problem))
-        start, listeners = self._start, JobListeners(self._report, self._crashed, self._count)
-        roster = {number: process.task for number, process in start.processes.items()} if start.term else None
+        listeners, prepared = JobListeners(self._report, self._crashed, self._count), start.prepared
+        takes_over = start.term and not prepared
+        roster = {number: process.task for number, process in start.processes.items()} if takes_over else None
         kept, clock = self._spec.checkpoints_kept, self._spec.deployment.clock.here()
-        self._loop = JobLoop(machine, store, listeners, kept, start.kills, start.deployed_us, roster, clock)
+        self._loop = JobLoop(machine, store, listeners, kept, start.kills, start.deployed_us, roster, clock, prepared)
         self._platform = RayPlatform(
             self._request_process,
             self._dismiss,
@@ -142,13 +147,17 @@ class CoordinatorActor:
             self._ended.set()
             self._fresh.set()
 
-    def _machine(self, store: SnapshotStore) -> JobMachine:
+    def runs(self) -> bool:
+        """Whether it runs its job, or has. Before it waits for the end of the run that the job follows."""
+        return self._runs
+
+    def _machine(self, store: SnapshotStore, term: int) -> JobMachine:
         """Opens the generation, then reads the last checkpoint: from then on it stays the last one, even if a lost
         coordinator still writes (D11). The successor of a lost coordinator waits for storage, as tasks go on
-        meanwhile."""
+        meanwhile. So does that of a run before, which has stopped for it."""
 
         def answered(ask: Callable[[], T]) -> T:
-            return until_answered(ask, self._storage_awaited, lambda: not self._start.term or self._interrupted)
+            return until_answered(ask, self._storage_awaited, lambda: not term or self._interrupted)
 
         spec, generation = self._spec, answered(store.open_generation)
         plan, side = spec.deployment.plan, spec.checkpointing

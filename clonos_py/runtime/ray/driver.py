@@ -7,10 +7,12 @@ processes go on meanwhile.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from clonos_py.connectors.terminal import terminal
 from clonos_py.job.events import EndJob
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
 from clonos_py.model.errors import ClusterError, ClusterLostError
 from clonos_py.plan.pickling import pack
@@ -23,8 +25,8 @@ from clonos_py.runtime.ray.actors import (
     CoordinatorUpdate,
     JobSpec,
 )
-from clonos_py.runtime.ray.cluster import JobName, import_ray, node_ids
-from clonos_py.runtime.ray.names import is_free, taken, taken_over
+from clonos_py.runtime.ray.cluster import Cluster, JobName, import_ray, node_ids
+from clonos_py.runtime.ray.names import is_free_in, taken, taken_over
 from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.runtime.ray.outage import Outage
 from clonos_py.runtime.ray.start_patience import StartPatience
@@ -44,6 +46,30 @@ _WATCHED_S_MAX = 30.0
 unless they were killed or their machine stalls."""
 
 
+class StartedAhead(NamedTuple):
+    """What has started before the run that it follows has ended. ``processes``: as a coordinator sees them."""
+
+    coordinator: Any
+    processes: Sequence[TaskProcess]
+
+
+def start_coordinator(name: JobName, home: str, packed_spec: bytes, cluster: Cluster) -> Any:
+    """Creates a coordinator on the driver's node: the run ends with that node in any case. ``home``: the namespace, in
+    Ray, that it is named in. Raises ClusterError if the name is in use there."""
+    ray = import_ray()
+    actor = ray.remote(CoordinatorActor).options(
+        name=name.job,
+        namespace=home,
+        max_concurrency=COORDINATOR_THREADS,
+        scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()),
+        **cluster.actor_options(),
+    )
+    try:
+        return actor.remote(packed_spec)
+    except ValueError as error:
+        raise taken(name) from error
+
+
 class Driver:
     """Drives one run to its end."""
 
@@ -55,16 +81,19 @@ class Driver:
         publisher: EventPublisher,
         outage: Outage,
         stop: StopSwitch,
+        home: str,
         first_term: int = 0,
+        ahead: StartedAhead | None = None,
     ) -> None:
-        """``first_term``: of its first coordinator. 0: there are no processes yet; else ``actors`` has those of a
-        former driver."""
+        """``home``: the namespace, in Ray, of its coordinators. ``first_term``: of the first one. 0: there are no
+        processes yet; else ``actors`` has those of a former driver, or those that were started ``ahead``."""
         self._job, self._spec, self._actors, self._publisher, self._outage = job, spec, actors, publisher, outage
-        self._name = JobName(job, spec.cluster.namespace)
+        self._name, self._home = JobName(job, spec.cluster.namespace), home
         self._stop = stop
         self._ray = import_ray()
         self._packed_spec = pack(spec)
         self._term = self._first_term = first_term
+        self._ahead = ahead
         self._deployed_us: int | None = None
         self._failed_starts = 0
         self.interrupt: KeyboardInterrupt | None = None
@@ -78,13 +107,14 @@ class Driver:
         first_term = self._first_term
         try:
             for self._term in itertools.count(first_term):
-                coordinator = self._start_coordinator()
+                ahead, self._ahead = self._ahead, None
+                coordinator = ahead.coordinator if ahead else self._start_coordinator()
                 if self._term == 0:
                     self._open_ahead()
                 try:
                     self._await_start(coordinator)
                     with self._stop.connected(coordinator.stop.remote):
-                        return self._listen(coordinator)
+                        return self._listen(coordinator, ahead.processes if ahead else ())
                 except self._ray.exceptions.RayActorError as error:
                     problem = error
                 except ClusterLostError:
@@ -102,19 +132,7 @@ class Driver:
         raise AssertionError("the count has no end")
 
     def _start_coordinator(self) -> Any:
-        """Creates the coordinator on the driver's node: the run ends with that node in any case."""
-        start = CoordinatorStart(self._term, self._actors.processes(), self._publisher.kills_left, self._deployed_us)
-        actor = self._ray.remote(CoordinatorActor).options(
-            name=self._job,
-            namespace=self._spec.cluster.namespace,
-            max_concurrency=COORDINATOR_THREADS,
-            scheduling_strategy=on_node(self._ray.get_runtime_context().get_node_id()),
-            **self._spec.cluster.actor_options(),
-        )
-        try:
-            return actor.remote(self._packed_spec, start)
-        except ValueError as error:
-            raise taken(self._name) from error
+        return start_coordinator(self._name, self._home, self._packed_spec, self._spec.cluster)
 
     def _open_ahead(self) -> None:
         """Opens the actors of the job's tasks while the coordinator starts, which takes as long."""
@@ -126,7 +144,7 @@ class Driver:
         if self._gives_way:
             raise ClusterError(taken_over(self._job)) from problem
         self._failed_starts += 1
-        if self._failed_starts > _FAILED_STARTS_MAX or not is_free(self._name):
+        if self._failed_starts > _FAILED_STARTS_MAX or not is_free_in(self._home, self._job):
             raise ClusterError(
                 f"the coordinator of {self._job!r} died {self._failed_starts} times in a row: run the job again"
             ) from problem
@@ -142,9 +160,13 @@ class Driver:
             if patience.reports():
                 self._publisher.coordinator_awaited(self._now_us(), patience.waited_us, patience.seen)
 
-    def _listen(self, coordinator: Any) -> EndJob | None:
-        """Creates requested processes and publishes events until the job has ended."""
-        done = coordinator.run.remote()
+    def _listen(self, coordinator: Any, prepared: Sequence[TaskProcess]) -> EndJob | None:
+        """Creates requested processes and publishes events until the job has ended. ``prepared``: see
+        ``CoordinatorStart``."""
+        kills, deployed_us = self._publisher.kills_left, self._deployed_us
+        done = coordinator.run.remote(
+            CoordinatorStart(self._term, self._actors.processes(), prepared, kills, deployed_us)
+        )
         if self.interrupt is not None:
             coordinator.interrupt.remote()
         while True:

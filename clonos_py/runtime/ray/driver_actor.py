@@ -13,18 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.stored_runs import RunEnd, RunParallelism, StoredRuns
 from clonos_py.dsl.job import Job
+from clonos_py.job.completed import CompletedCheckpoint
+from clonos_py.job.preparation import state_ahead
 from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
 from clonos_py.model.errors import (
     CheckpointError,
     ClonosError,
     ClusterError,
     StorageUnavailableError,
-    one_line,
     type_and_text,
 )
 from clonos_py.model.plan import PhysicalPlan
@@ -32,15 +34,16 @@ from clonos_py.observe.events import Event, RescaleFailed
 from clonos_py.observe.log_lines import LogLines
 from clonos_py.observe.start_reports import reported
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.function_output import LineOrigin
 from clonos_py.runtime.pandas_import import defer_pandas
 from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
 from clonos_py.runtime.ray.asking import keep_savepoint
-from clonos_py.runtime.ray.cluster import JobName, connected, import_ray, node_ids
+from clonos_py.runtime.ray.cluster import JobName, connected, import_ray
 from clonos_py.runtime.ray.driver_lines import DriverLines
-from clonos_py.runtime.ray.opened_actors import OpenedActors
+from clonos_py.runtime.ray.preparing import Preparing
 from clonos_py.runtime.ray.rescaling import Rescaling
 from clonos_py.runtime.ray.room import check_nodes
-from clonos_py.runtime.ray.run import Driven, RunIdentity, drive
+from clonos_py.runtime.ray.run import Driven, PreparedRun, RunIdentity, assembled, drive
 from clonos_py.runtime.ray.run_events import RunEvents
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.runtime.stop_switch import StopSwitch
@@ -86,12 +89,18 @@ class DriverState(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """A run at some parallelism. ``opened``: actors that were opened ahead for it."""
+    """A run at some parallelism. ``prepared``: what has started ahead for it."""
 
     plan: PhysicalPlan
     settings: Settings
     parallelism: RunParallelism
-    opened: OpenedActors | None = None
+    prepared: PreparedRun | None = None
+
+    def close(self) -> _Layout:
+        """Ends what has started ahead. Returns the run without it."""
+        if self.prepared is not None:
+            self.prepared.close()
+        return self._replace(prepared=None)
 
 
 class DriverActor:
@@ -112,6 +121,7 @@ class DriverActor:
         self._running: _Layout | None = None
         self._lines, self._events = DriverLines(job), RunEvents()
         self._view: JobView | None = None
+        self._preparing: Preparing | None = None
         self._end: RunEnd | None = None
         threading.Thread(target=self._run, name=f"driver of {job}", daemon=True).start()
 
@@ -167,6 +177,7 @@ class DriverActor:
             try:
                 result, watched = self._drive(layout)
             except ClonosError as problem:
+                layout.close()
                 if former is None or self._word == "running":
                     raise
                 self._lines.warn(f"the run does not start at its new parallelism: {problem}; it goes on as before")
@@ -174,19 +185,20 @@ class DriverActor:
                 layout, former = former, None
                 self._note(partial(self._runs.rescale, self._stored_run, layout.parallelism), "the parallelism")
                 continue
-            following = self._rescaling.take() if result.stopped else None
-            if following is None or watched or self._stop_requested:
+            following = self._rescaling.take()
+            if following is None or not result.stopped or watched or self._stop_requested:
+                if following is not None:
+                    following.close()
                 return RunEnd(result.stopped)
             try:
                 self._runs.rescale(self._stored_run, following.parallelism)
             except CheckpointError as problem:
                 self._lines.warn(f"the run goes on as before, since its parallelism cannot be noted: {problem}")
-                if following.opened is not None:
-                    following.opened.close_ahead()
+                following.close()
                 self._rescaling.failed(_text(problem))
-                layout, former = layout._replace(opened=None), None
+                layout, former = layout._replace(prepared=None), None
             else:
-                layout, former = following, layout._replace(opened=None)
+                layout, former = following, layout._replace(prepared=None)
 
     def _drive(self, layout: _Layout) -> Driven:
         plan, settings = layout.plan, layout.settings
@@ -215,7 +227,7 @@ class DriverActor:
                     self._lines.inform(f"runs at its new parallelism after a pause of {pause_s:.1f} s")
 
             identity = self._identity.rescaled(layout.parallelism.changes)
-            return drive(plan, settings, listen, self._stop, identity, layout.opened)
+            return drive(plan, settings, listen, self._stop, identity, layout.prepared)
 
     def _settings(self, deployed: DetachedJob) -> Settings:
         """The settings of this driver. What applies to a run once does not apply again."""
@@ -294,23 +306,29 @@ class DriverActor:
         threading.Thread(target=carry_out, name="rescaling", daemon=True).start()
 
     def rescale(self, default: int | None, operators: Mapping[str, int]) -> float | str:
-        """Has the run go on at another parallelism, see ``RunParallelism``. Its new processes are opened before it
-        stops. Returns the seconds for which it has paused, when all tasks run; or why it does not have that
+        """Has the run go on at another parallelism, see ``RunParallelism``. Its new processes start and load state
+        before it stops. Returns the seconds for which it has paused, when all tasks run; or why it does not have that
         parallelism."""
         try:
             with self._rescaling.begun() as change:
                 if isinstance(layout := self._layout_at(default, operators), str):
                     return layout
-                return change(layout._replace(opened=self._opened_for(layout)), self._stop.request)
+                prepared = layout._replace(prepared=self._prepared(layout))
+                outcome = change(prepared, self._stop.request)
+                if isinstance(outcome, str):
+                    prepared.close()
+                return outcome
         except ClonosError as problem:
             return _text(problem)
+        finally:
+            self._preparing = None
 
     def _layout_at(self, default: int | None, operators: Mapping[str, int]) -> _Layout | str:
         """The run at another parallelism, or why it cannot have one now. Raises SettingError or GraphError, and
         ClusterError if the nodes could not hold it."""
         running = self._running
-        if running is None or self._deployed is None or self._word != "running":
-            return f"the run is {self._word}: rescale it when it runs"
+        if (ends := self._ends()) or running is None or self._deployed is None:
+            return f"{ends}: rescale it when it runs"
         former = running.parallelism
         parallelism = RunParallelism(former.changes + 1, default or former.default, {**former.operators, **operators})
         settings = replace(running.settings, drop_state=(), renames=(), kills=())
@@ -318,21 +336,46 @@ class DriverActor:
         check_nodes(layout.plan)
         return layout
 
-    def _opened_for(self, layout: _Layout) -> OpenedActors:
-        """Actors for the tasks of a layout, which have started; not for those with a demand, which may need what the
-        former tasks have. Raises ClusterError."""
-        ray, identity = import_ray(), self._identity.rescaled(layout.parallelism.changes)
+    def _prepared(self, layout: _Layout) -> PreparedRun:
+        """Starts the coordinator and the processes of a layout, and has them load what there is of state. Raises
+        ClonosError."""
+        plan, settings, before = layout.plan, layout.settings, self._identity.rescaled(layout.parallelism.changes - 1)
+        identity, store = (
+            self._identity.rescaled(layout.parallelism.changes),
+            partial(CheckpointStore, self._checkpoints, self._job),
+        )
         with connected(None, identity.namespace) as cluster:
-            opened = OpenedActors(cluster, layout.settings.standbys_per_process, identity.detached)
-        opened.open_ahead(layout.plan.undemanding, node_ids())
-        try:
-            if opened.await_ahead(layout.settings.start_timeout_us / 1e6):
-                return opened
-        except ray.exceptions.RayActorError as error:
-            opened.close_ahead()
-            raise ClusterError(f"a process for the new parallelism has died: {one_line(error)}") from error
-        opened.close_ahead()
-        raise ClusterError("the processes for the new parallelism do not start: does the cluster have room for them?")
+            scratch = Path(identity.scratch)
+            spec, actors = assembled(plan, settings, store, scratch, cluster, identity)
+
+        def newest() -> CompletedCheckpoint | None:
+            manifest = store().latest()
+            own = manifest is not None and manifest.run == before.lineage
+            return state_ahead(manifest, plan, spec.policy, spec.code_digest) if own else None
+
+        driver = import_ray().get_runtime_context().current_actor
+        self._preparing = preparing = Preparing(plan, spec, actors, identity.home, driver)
+        return preparing.run(newest, self._ends)
+
+    def _ends(self) -> str:
+        """Why the run does not go on; empty if it does."""
+        if self._stop_requested:
+            return "the run is to stop"
+        return "" if self._word == "running" else f"the run is {self._word}"
+
+    # ---- processes that start ahead of a run, to which the driver is a coordinator
+
+    def deliver(self, number: int, sequence: int, message: bytes) -> None:
+        """Takes a message of a process. ``sequence``: the number of the message, from 0."""
+        if (preparing := self._preparing) is not None:
+            preparing.deliver(number, sequence, message)
+
+    def introduce(self, number: int, pid: int, node: str) -> None:
+        """A process has a place. The coordinator that adopts it asks again."""
+
+    def printed(self, number: int, lines: str, origin: LineOrigin) -> bool:
+        """Lines of a process wait for its coordinator."""
+        return False
 
 
 def _planned(job: Job, settings: Settings, parallelism: RunParallelism) -> _Layout:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobEvent, ProcessBusy
-from clonos_py.job.fleet import Role
+from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed
 from clonos_py.model.counters import ProcessCounters
@@ -71,16 +71,17 @@ class JobLoop:
         deployed_us: int | None = None,
         roster: Mapping[int, TaskId] | None = None,
         clock: SteadyClock | None = None,
+        prepared: Sequence[TaskProcess] = (),
     ) -> None:
         """``kills``: tasks to crash, as (microseconds after deployment, task). ``deployed_us``: when the job was
         deployed, if it was already. ``roster``: processes that may be running; the loop then takes over from a lost
-        coordinator. ``clock``: the run's clock."""
+        coordinator. ``clock``: the run's clock. ``prepared``: processes that were started ahead of the deployment."""
         self._clock = clock or SteadyClock.start()
         self._machine, self._store, self._listeners = machine, store, listeners
         self._checkpoints_kept = checkpoints_kept
         self._kills = PlannedKills(kills, deployed_us)
         self._inbox: SimpleQueue[ToCoordinator | JobEvent | Interrupt] = SimpleQueue()
-        self._roster = roster
+        self._roster, self._prepared = roster, prepared
         self._busy = Busy(2 * machine.heartbeat_us)
         self._environment: PlatformEnvironment | None = None
         self._interrupt: Interrupt | None = None
@@ -117,7 +118,7 @@ class JobLoop:
         self._environment = environment
         executor = JobExecutor(self._machine, environment)
         if self._roster is None:
-            executor.start()
+            executor.start(self._prepared)
         else:
             executor.take_over(self._roster)
         while environment.ended is None and self._interrupt is None:

@@ -14,9 +14,17 @@ from typing import Any
 from clonos_py.model.errors import ClusterError
 from clonos_py.runtime.ray.cluster import JobName, import_ray
 
+_RUNS_S = 2.0
+"""The time that a coordinator gets to say whether it runs its job."""
 _PATIENCE_S = 15.0
 """The time that a coordinator gets to stop in order, and Ray to release the name of one that was killed."""
 _POLL_S = 0.05
+
+
+def coordinators_of(namespace: str) -> tuple[str, str]:
+    """The namespaces, in Ray, of a tenant's coordinators, which have the names of their jobs. With each change of its
+    parallelism a run goes on in the other one: its next coordinator starts before the last one has ended."""
+    return namespace, f"{namespace}/rescaled"
 
 
 def drivers_of(namespace: str) -> str:
@@ -58,16 +66,32 @@ def taken_over(job: str) -> str:
 
 
 def holder(name: JobName) -> Any | None:
-    """The coordinator that has the name, None if the name is free."""
+    """The coordinator that has the name, None if the name is free. If the job is being rescaled it is the one that runs
+    it."""
+    found = [coordinator for home in coordinators_of(name.namespace) if (coordinator := _named(name.job, home))]
+    if len(found) > 1:
+        return next(filter(_runs, found), found[0])
+    return found[0] if found else None
+
+
+def _named(job: str, home: str) -> Any | None:
     try:
-        return import_ray().get_actor(name.job, namespace=name.namespace)
+        return import_ray().get_actor(job, namespace=home)
     except ValueError:
         return None
 
 
+def _runs(coordinator: Any) -> bool:
+    ray, coming = import_ray(), coordinator.runs.remote()
+    try:
+        return bool(ray.wait([coming], timeout=_RUNS_S)[0]) and bool(ray.get(coming))
+    except ray.exceptions.RayActorError:
+        return False
+
+
 def running_jobs(namespace: str) -> list[str]:
     """The names of all jobs of a tenant that run on the cluster, sorted."""
-    return named_actors(namespace)
+    return sorted({job for home in coordinators_of(namespace) for job in named_actors(home)})
 
 
 def named_actors(namespace: str) -> list[str]:
@@ -79,7 +103,12 @@ def named_actors(namespace: str) -> list[str]:
 def is_free(name: JobName) -> bool:
     """Waits until the name is free; False if it is not in time. A run that is taken over ends its coordinator itself
     after it has fetched the reason, and Ray releases the name of one that was killed."""
-    return comes_true(lambda: holder(name) is None, _PATIENCE_S)
+    return all(is_free_in(home, name.job) for home in coordinators_of(name.namespace))
+
+
+def is_free_in(home: str, job: str) -> bool:
+    """Like ``is_free``, in one namespace of coordinators."""
+    return comes_true(lambda: _named(job, home) is None, _PATIENCE_S)
 
 
 def comes_true(condition: Callable[[], bool], within_s: float) -> bool:

@@ -1,6 +1,6 @@
 """A change of the parallelism of a run, between the thread that drives the run and those that ask for it.
 
-[*] --begun--> OPENING --its processes have started--> STOPPING --the run has stopped--> STARTING
+[*] --begun--> PREPARING --its processes hold state--> STOPPING --the run has stopped--> STARTING
 STARTING --all tasks run--> [*]
 any --the run has ended, or goes on as before--> [*]
 """

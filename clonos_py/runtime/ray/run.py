@@ -20,10 +20,10 @@ from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.leftovers import clear
 from clonos_py.runtime.ray.actor_registry import ActorRegistry
 from clonos_py.runtime.ray.actors import JobSpec
-from clonos_py.runtime.ray.cluster import JobName, connected, machines
-from clonos_py.runtime.ray.driver import Driver
+from clonos_py.runtime.ray.cluster import Cluster, JobName, connected, import_ray, machines
+from clonos_py.runtime.ray.driver import Driver, StartedAhead
 from clonos_py.runtime.ray.folders import folders, scratch_path
-from clonos_py.runtime.ray.names import free_name, is_free
+from clonos_py.runtime.ray.names import coordinators_of, free_name, is_free
 from clonos_py.runtime.ray.opened_actors import OpenedActors
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
@@ -49,6 +49,8 @@ class RunIdentity(NamedTuple):
     code_digest: str
     namespace: str
     detached: str | None = None
+    changes: int = 0
+    """How often the parallelism of the run was changed."""
 
     @classmethod
     def drawn(cls, namespace: str, detached: str | None = None) -> RunIdentity:
@@ -62,7 +64,13 @@ class RunIdentity(NamedTuple):
             scratch=f"{self.scratch}-{times}",
             lineage=f"{self.lineage}.{times}",
             detached=f"{self.detached}{times}-",
+            changes=times,
         )
+
+    @property
+    def home(self) -> str:
+        """The namespace, in Ray, of its coordinators."""
+        return coordinators_of(self.namespace)[self.changes % 2]
 
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
@@ -70,6 +78,23 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
     ends the job in order, with its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
     job."""
     return drive(plan, settings, listener, stop or StopSwitch(), RunIdentity.drawn(settings.namespace)).result
+
+
+PREPARING_TERM = 0
+"""Of the driver, in whose name processes start ahead of a run (``preparing.py``)."""
+
+
+class PreparedRun(NamedTuple):
+    """A run whose coordinator and processes have started ahead."""
+
+    spec: JobSpec
+    actors: ActorRegistry
+    ahead: StartedAhead
+
+    def close(self) -> None:
+        """Ends all of it."""
+        import_ray().kill(self.ahead.coordinator)
+        self.actors.close()
 
 
 class Driven(NamedTuple):
@@ -85,12 +110,12 @@ def drive(
     listener: Listener,
     stop: StopSwitch,
     identity: RunIdentity,
-    opened: OpenedActors | None = None,
+    prepared: PreparedRun | None = None,
 ) -> Driven:
     """What ``run`` does, for the run of this identity: a detached one goes on with the processes of a former driver.
-    ``opened``: actors that were opened ahead for it; then there are no such processes."""
+    ``prepared``: what has started ahead for it; then there are no such processes."""
     ordered_kills, name = kills(plan, settings), JobName(plan.job, identity.namespace)
-    tls = _tls_files(settings)
+    _tls_files(settings)
     clock = identity.clock.here()
     publisher = EventPublisher(plan, clock.now_us(), listener, ordered_kills)
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
@@ -107,26 +132,19 @@ def drive(
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
-        deployment = _deployment(plan, settings, open_store, scratch, tls, identity)
-        packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
-        spec = JobSpec(
-            of_vertex(deployment, ""),
-            protocol_of(plan).job,
-            policy(settings, identity.lineage),
-            cluster,
-            settings.checkpoints_kept,
-            identity.code_digest,
-            settings.standbys_per_process,
-        )
-        adopts = identity.detached is not None and opened is None
-        opened = opened or OpenedActors(cluster, settings.standbys_per_process, identity.detached)
-        actors = ActorRegistry(packed, opened, settings.standbys_per_process)
-        first_term = actors.adopt() + 1 if adopts else 0
-        if identity.detached is not None and not is_free(name):  # the coordinator of a driver that has died
-            raise ClusterError(f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again")
-        if not first_term:
+        if prepared is not None:
+            spec, actors, ahead = prepared
+            first_term = PREPARING_TERM + 1
+        else:
+            spec, actors = assembled(plan, settings, open_store, scratch, cluster, identity)
+            ahead, first_term = None, actors.adopt() + 1 if identity.detached is not None else 0
+            if identity.detached is not None and not is_free(name):  # the coordinator of a driver that has died
+                raise ClusterError(
+                    f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again"
+                )
+        if not first_term or prepared is not None:
             await_room(plan)
-        driver = Driver(plan.job, spec, actors, publisher, outage, stop, first_term)
+        driver = Driver(plan.job, spec, actors, publisher, outage, stop, identity.home, first_term, ahead)
         end = driver.run()
         if end is None:
             publisher.stop(clock.now_us())
@@ -148,16 +166,17 @@ def _resume(job: str, checkpoints: str) -> str:
     )
 
 
-def _deployment(
+def assembled(
     plan: PhysicalPlan,
     settings: Settings,
     open_store: Callable[[], CheckpointStore],
     scratch: Path,
-    tls: TlsFiles | None,
+    cluster: Cluster,
     identity: RunIdentity,
-) -> Deployment:
+) -> tuple[JobSpec, ActorRegistry]:
+    """What the coordinator of a run gets, and a registry for its processes. Raises SettingError."""
     protocol = protocol_of(plan)
-    return Deployment(
+    deployment = Deployment(
         plan=plan,
         task_side=protocol.task,
         link_side=protocol.link,
@@ -167,10 +186,22 @@ def _deployment(
         linger_us=settings.linger_us,
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
         scratch=scratch,
-        tls=tls,
+        tls=_tls_files(settings),
         clock=identity.clock,
         function_timeout_us=settings.function_timeout_us,
     )
+    packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
+    spec = JobSpec(
+        of_vertex(deployment, ""),
+        protocol.job,
+        policy(settings, identity.lineage),
+        cluster,
+        settings.checkpoints_kept,
+        identity.code_digest,
+        settings.standbys_per_process,
+    )
+    opened = OpenedActors(cluster, settings.standbys_per_process, identity.detached)
+    return spec, ActorRegistry(packed, opened, settings.standbys_per_process)
 
 
 def _tls_files(settings: Settings) -> TlsFiles | None:

@@ -84,6 +84,8 @@ _STOPS = 0.15
 """The share of runs in which the user stops the job once."""
 _RESCALED = 0.5
 """The share of runs that go on at another parallelism after their first stop or loss, of those that can."""
+_MORE_CHECKPOINTS = 2
+"""So many times as many as in other runs, where each run is rescaled: one that is not the last may be loaded ahead."""
 _DESCENDANTS = 0.1
 """The share of runs in which a task fails together with all tasks downstream of it."""
 _GROUPS_KILLED = 0.1
@@ -241,6 +243,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     if range_.rescaled:
         nodes = tuple(replace(node, causal=False) for node in topology.nodes)
         topology = replace(topology, nodes=nodes, record=NO_RECORD)
+        interval_us = max(conditions.checkpoint_interval_us // _MORE_CHECKPOINTS, _INTERVAL_US_MIN)
+        conditions = replace(conditions, checkpoint_interval_us=interval_us)
     rescales = range_.rescaled or random.Random(f"tasks of {seed}").random() < _RESCALED
     conditions = replace(conditions, rescales=rescales)
     topology, faults = _with_silence(random.Random(f"silence of {seed}"), range_, topology, faults)

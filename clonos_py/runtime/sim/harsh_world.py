@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import EndJob, JobEvent, JobInstruction, ReportEvent
 from clonos_py.job.machine import JobMachine
 from clonos_py.link.instructions import WriteOutput
@@ -25,7 +26,7 @@ from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.silence import Silence
-from clonos_py.runtime.sim.watching import WatchedCoordinator, WatchedDispatcher
+from clonos_py.runtime.sim.watching import WatchedCoordinator, WatchedDispatcher, WatchedPreparation
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, WorldConnection
@@ -65,6 +66,7 @@ class HarshWorld:
             dispatcher=self._dispatcher,
             connections=self._connections,
             coordinator=self._coordinator,
+            preparation=self._preparation,
             complete=self._complete,
             fence=self._fence,
             ending=self._ending,
@@ -81,8 +83,13 @@ class HarshWorld:
     def actions_done(self) -> int:
         return self.world.actions_done
 
-    def run(self) -> EndJob:
-        return self.world.run()
+    def run(self, ahead: CompletedCheckpoint | None = None) -> EndJob:
+        return self.world.run(ahead)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether processes load state, and the deployment has not begun."""
+        return self.world.coordination.preparation is not None
 
     def _before(self, world: World) -> None:
         actions = world.actions
@@ -196,6 +203,9 @@ class HarshWorld:
     def _coordinator(self, machine: JobMachine) -> WatchedCoordinator:
         self._hanging.coordinator_begins()
         return WatchedCoordinator(machine, partial(self._decided, machine))
+
+    def _preparation(self, plan: PhysicalPlan) -> WatchedPreparation:
+        return WatchedPreparation(plan, lambda instructions: self._watch.decided(instructions, self.world.processes))
 
     def _decided(self, machine: JobMachine, instructions: list[JobInstruction]) -> None:
         if not instructions:

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.job.preparation import state_ahead
 from clonos_py.job.state_mapping import at_the_end
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.retention import Spill
+from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.chaos import Chaos, FaultKind
+from clonos_py.runtime.sim.deaths_ahead import DeathsAhead
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
 from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
 from clonos_py.runtime.sim.harsh_world import CRASHED, HarshWorld
@@ -30,6 +33,8 @@ from clonos_py.runtime.world.world import WorldSettings
 
 ACTIONS_MAX = 150_000
 _RESTARTS_MAX = 16
+_PREPARED = 0.7
+"""The share of runs at another parallelism whose processes load state before."""
 _DISK_ERRORS = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
 """Longer than the two heartbeats that may count of a coordinator's standstill: it causes no connection timeout."""
@@ -75,6 +80,9 @@ class _Run:
         self._answers = random.Random(2 * scenario.seed + 1)
         self._start_us = self._time.now_us()
         self._run = ""
+        self._ahead: Manifest | None = None
+        """What the processes of the next run load before it is deployed."""
+        self._deaths_ahead: DeathsAhead | None = None
         self._disk = Disk()
         self._bounds, self._watch = self._checkers()
         self._ledger.watch = self._watch.commits
@@ -131,6 +139,7 @@ class _Run:
         checkpoint."""
         for number in range(_RESTARTS_MAX):
             settings = self._settings(self._lineage(number))
+            ahead, self._ahead = self._ahead, None
             world = HarshWorld(
                 self._plan,
                 self._store,
@@ -138,12 +147,12 @@ class _Run:
                 lambda task: HarshEnvironment(self._time.now_us, self._answers, self._store, task),
                 settings,
                 self._listen,
-                self._chaos,
+                self._harm,
                 self._watch,
                 self._bounds,
             )
             try:
-                ended = world.run()
+                ended = world.run(state_ahead(ahead, self._plan, settings.policy))
             finally:
                 self._result.actions += world.actions_done
             if ended.error is None and not ended.stopped:
@@ -172,6 +181,22 @@ class _Run:
         self._bounds, self._watch = self._checkers()
         self._watch.follow(former, last.checkpoint)
         self._ledger.watch = self._watch.commits
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """The processes of the new tasks may load a checkpoint of the former ones before these have taken their last.
+        Storage has no more than the last two."""
+        drawn = random.Random(f"preparation of {self._scenario.seed}")
+        if drawn.random() < _PREPARED and not self._plan.stores_logs:
+            *_, before, last = (None, *self._store.manifests())
+            self._ahead = drawn.choice([last, before or last, before or last])
+            self._deaths_ahead = DeathsAhead(drawn, lambda what: self._note(self._time.now_us(), what))
+            self._note(self._time.now_us(), f"processes load checkpoint {self._ahead.checkpoint} ahead")
+
+    def _harm(self, world: HarshWorld) -> None:
+        if world.prepares and self._deaths_ahead is not None:
+            self._deaths_ahead(world)
+        self._chaos(world)
 
     def _timers_may_move(self) -> bool:
         """Whether timers may fire much later at another parallelism: operators set them anew for a time of day, and

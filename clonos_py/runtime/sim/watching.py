@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import JobEvent, JobInstruction
 from clonos_py.job.fleet import TaskProcess
 from clonos_py.job.machine import JobMachine
+from clonos_py.job.preparation import Preparation
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import Produced, RestoreState, ToTask
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.sim.bounds import Bounds
@@ -71,8 +74,8 @@ class WatchedCoordinator:
     def processes(self) -> Mapping[int, TaskProcess]:
         return self._machine.processes
 
-    def start(self, now_us: int) -> list[JobInstruction]:
-        return self._shown(self._machine.start(now_us))
+    def start(self, now_us: int, prepared: Collection[TaskProcess] = ()) -> list[JobInstruction]:
+        return self._shown(self._machine.start(now_us, prepared))
 
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]:
         return self._shown(self._machine.take_over(roster, now_us))
@@ -82,6 +85,27 @@ class WatchedCoordinator:
 
     def tick(self, now_us: int) -> list[JobInstruction]:
         return self._shown(self._machine.tick(now_us))
+
+    def _shown(self, instructions: list[JobInstruction]) -> list[JobInstruction]:
+        self._decided(instructions)
+        return instructions
+
+
+class WatchedPreparation(Preparation):
+    """Passes the instructions of a preparation to a checker before they are carried out."""
+
+    def __init__(self, plan: PhysicalPlan, decided: Decided) -> None:
+        super().__init__(plan)
+        self._decided = decided
+
+    def start(self) -> list[JobInstruction]:
+        return self._shown(super().start())
+
+    def load(self, ahead: CompletedCheckpoint) -> list[JobInstruction]:
+        return self._shown(super().load(ahead))
+
+    def handle(self, event: ToCoordinator | JobEvent) -> list[JobInstruction]:
+        return self._shown(super().handle(event))
 
     def _shown(self, instructions: list[JobInstruction]) -> list[JobInstruction]:
         self._decided(instructions)

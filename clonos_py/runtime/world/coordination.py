@@ -7,12 +7,14 @@ before that, storage refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, StartProcess, StopRequested
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, StorageAwaited
 from clonos_py.model.ids import TaskId
@@ -22,6 +24,7 @@ from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
 from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.executors.job import JobExecutor
+from clonos_py.runtime.executors.preparation import PreparationExecutor
 from clonos_py.runtime.manifests import dated
 from clonos_py.runtime.roster import NO_PLACE, Roster
 from clonos_py.runtime.storage_waits import until_answered
@@ -72,6 +75,8 @@ class Coordination:
         self._term = 0
         self._stop_requested = False
         self.lost = False
+        self.preparation: PreparationExecutor | None = None
+        """The processes that start and load state before the deployment begins."""
         self._starting: set[int] = set()
         self._tick_at = MAX_TIME
         self._begin()
@@ -115,7 +120,7 @@ class Coordination:
             self._actions.after("start", "coordinator", self._replace)
 
     def _replace(self) -> None:
-        self.lost, self._tick_at = False, MAX_TIME
+        self.lost, self.preparation, self._tick_at = False, None, MAX_TIME
         self._term += 1
         self._begin()
         for number, task in self._kept.items():
@@ -180,10 +185,29 @@ class Coordination:
 
     # ---- time
 
-    def start_job(self) -> None:
-        """Begins the deployment."""
-        self._executor.start()
+    def start_job(self, ahead: CompletedCheckpoint | None = None) -> None:
+        """Begins the deployment. ``ahead``: a checkpoint that its processes load before, as for a run that another one
+        follows."""
+        if ahead is None:
+            self._start_deployment()
+        else:
+            self.preparation = PreparationExecutor(self._layers.preparation(self._plan), self)
+            self.preparation.start()
+            self.preparation.load(ahead)
+
+    def _start_deployment(self, prepared: Sequence[TaskProcess] = ()) -> None:
+        self._executor.start(prepared)
         self._plan_tick()
+
+    def _prepare(self, executor: PreparationExecutor, event: ToCoordinator | JobEvent) -> None:
+        executor.handle(event)
+        preparation = executor.preparation
+        assert preparation.problem is None
+        if preparation.settled:
+            self.preparation = None
+            self._start_deployment(preparation.up)
+            if self._stop_requested:
+                self.request_stop()
 
     def request_stop(self) -> None:
         """The driver requests it of each coordinator that takes the place of a lost one, too."""
@@ -191,6 +215,9 @@ class Coordination:
         self.send_to_coordinator("driver", StopRequested())
 
     def _handle(self, event: ToCoordinator | JobEvent) -> None:
+        if self.preparation is not None:
+            self._prepare(self.preparation, event)
+            return
         self._executor.handle(event)
         self._plan_tick()
 

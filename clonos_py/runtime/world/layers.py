@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import JobEvent
 from clonos_py.job.machine import JobMachine
+from clonos_py.job.preparation import Preparation
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.executors.job import Coordinator, complete
 from clonos_py.runtime.executors.link import DataConnections
@@ -50,6 +52,8 @@ class Layers:
     storage: Callable[[LocalProcess, Storage], Storage] = _no_storage
     coordinator: Callable[[JobMachine], Coordinator] = _no_coordinator
     """Called for each coordinator when it begins."""
+    preparation: Callable[[PhysicalPlan], Preparation] = Preparation
+    """Makes the machine that starts processes ahead of a deployment."""
     complete: Callable[[Manifest, SnapshotStore], Iterable[JobEvent]] = complete
     """Writes a manifest to checkpoint storage."""
     fence: Callable[[int], None] | None = None

@@ -11,6 +11,7 @@ from functools import partial
 
 from clonos_py.channel.frames import PassThrough
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import EndJob, JobPolicy, StartProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.link.machine import LinkMachine
@@ -130,10 +131,10 @@ class World:
         """The machine of the current coordinator."""
         return self.coordination.job
 
-    def run(self) -> EndJob:
-        """Runs the job to its end and returns how it ended."""
+    def run(self, ahead: CompletedCheckpoint | None = None) -> EndJob:
+        """Runs the job to its end and returns how it ended. ``ahead``: see ``Coordination.start_job``."""
         try:
-            self.coordination.start_job()
+            self.coordination.start_job(ahead)
             self.actions.run()
             assert self.ended is not None
             if self.ended.error is not None:

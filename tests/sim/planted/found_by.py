@@ -118,6 +118,7 @@ FOUND_BY = {
     "an_epoch_starts_one_determinant_too_late": 266,
     "the_time_is_kept_over_the_barrier": 100,
     "an_instance_gets_only_the_state_of_the_former_one_of_its_number": 108,
+    "what_was_loaded_ahead_counts_as_the_last_state": 58,
     "results_that_former_instances_have_prepared_are_not_committed": 21,
     "a_task_that_fails_before_the_next_checkpoint_gets_its_former_instance_alone": 58,
     "a_source_begins_anew_at_another_parallelism": 108,

@@ -12,7 +12,9 @@ from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import Instructions
 from clonos_py.job.fleet import TaskProcess
 from clonos_py.job.rounds import Rounds
-from clonos_py.model.ids import TaskId
+from clonos_py.link.instructions import Instruction
+from clonos_py.link.restoring import Restoring
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Restore
 from tests.sim.planted.bug import Bugs
 
@@ -66,3 +68,16 @@ def a_source_begins_anew_at_another_parallelism(patch: pytest.MonkeyPatch) -> No
         return replace(found, operators={n: p for n, p in found.operators.items() if not n.startswith("source")})
 
     _changed_at_another_parallelism(patch, without_positions)
+
+
+@BUGS.planted(*_ALL, rescaled=True)
+def what_was_loaded_ahead_counts_as_the_last_state(patch: pytest.MonkeyPatch) -> None:
+    promote = Restoring.promote
+
+    def promoted(self: Restoring, attempt: Attempt, restore: Restore) -> list[Instruction]:
+        ahead = self.requested
+        if ahead is None or ahead.progress is not None or restore.progress is not None:
+            return promote(self, attempt, restore)
+        return promote(self, attempt, replace(restore, operators=ahead.operators))
+
+    patch.setattr(Restoring, "promote", promoted)

@@ -40,6 +40,13 @@ def test_a_standby_starts_before_its_job_is_deployed_if_the_process_of_its_task_
     assert starts.on_event(Deployed(2, 2)) == [StartProcess(3, SOURCE, shares=True)]
 
 
+def test_a_standby_starts_as_well_if_a_process_dies_that_was_started_ahead() -> None:
+    starts = StandbyStarts(deploys=True)
+    starts.on_prepared(1, JOIN)
+    assert starts.on_start(StartProcess(2, JOIN, shares=True), 0) == []
+    assert starts.on_gone(1) == [StartProcess(2, JOIN, shares=True)]
+
+
 def test_a_new_standby_waits_until_all_replacements_have_had_an_effect() -> None:
     starts = failing(JOIN, SOURCE)
     assert starts.on_start(StartProcess(7, JOIN), 0) == []
