@@ -24,6 +24,15 @@ def only_job(folder: str, job: str | None, option: str) -> str:
     if job is not None:
         return job
     jobs = jobs_in(folder)
-    if len(jobs) != 1:
+    if not jobs:
+        raise SettingError(f"{jobs_text(folder)}: give the folder of checkpoints that a job has written")
+    if len(jobs) > 1:
         raise SettingError(f"say which job with {option}: {jobs_text(folder)}")
     return jobs[0]
+
+
+def existing_job(folder: str, job: str) -> str:
+    """The job, if the folder has it. Raises SettingError otherwise."""
+    if job not in jobs_in(folder):
+        raise SettingError(f"there is no job {job!r}: {jobs_text(folder)}")
+    return job

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.checkpoint.stored_jobs import jobs_text
+from clonos_py.checkpoint.stored_jobs import existing_job
 from clonos_py.cli.detached_runs import address_option, namespace_option, on_cluster
 from clonos_py.cli.tables import show
-from clonos_py.model.errors import CheckpointError
 
 
 def create(job: str, name: str, address: str | None, namespace: str | None) -> None:
@@ -27,10 +26,7 @@ def kept_text(job: str, name: str, checkpoint: int) -> str:
 
 def ls(job: str, checkpoints: str) -> None:
     """Lists the savepoints of a job."""
-    store = CheckpointStore(checkpoints, job)
-    found = store.savepoints()
-    if not found and store.latest() is None:
-        raise CheckpointError(f"{store.path} has no checkpoints: {jobs_text(checkpoints)}")
+    found = CheckpointStore(checkpoints, existing_job(checkpoints, job)).savepoints()
     rows = [
         (name, str(manifest.checkpoint), ", ".join(f"{vertex} {n}" for vertex, n in manifest.parallelism.items()))
         for name, manifest in sorted(found.items(), key=lambda item: item[1].checkpoint)
@@ -43,13 +39,13 @@ def ls(job: str, checkpoints: str) -> None:
 
 def rm(job: str, name: str, checkpoints: str) -> None:
     """Deletes a savepoint."""
-    CheckpointStore(checkpoints, job).remove_savepoint(name)
+    CheckpointStore(checkpoints, existing_job(checkpoints, job)).remove_savepoint(name)
     click.echo("deleted; its files go when the job's next checkpoint is complete")
 
 
 def copy(job: str, name: str, target: str, checkpoints: str) -> None:
     """Copies a savepoint into a checkpoint folder of its own."""
-    store = CheckpointStore(checkpoints, job)
+    store = CheckpointStore(checkpoints, existing_job(checkpoints, job))
     store.copy(store.savepoint(name), CheckpointStore(target, job))
     click.echo(f"copied: `clonos run FILE --checkpoints {target}` goes on from savepoint {name!r}")
 

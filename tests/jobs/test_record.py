@@ -143,7 +143,7 @@ def test_a_run_without_a_checkpoint_folder_cannot_record(script: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--checkpoints", "absent"), "say which job with --job: there are no jobs in .*absent"),
+        (("--checkpoints", "absent"), "there are no jobs in .*absent: give the folder of checkpoints that a job has"),
         (("--checkpoints", "absent", "--job", "other"), "absent/other has no checkpoints: there are no jobs"),
         ((), "there is no checkpoint folder: give --checkpoints"),
     ],
