@@ -16,8 +16,10 @@ from pathlib import Path
 from clonos_py.model.errors import MemoryLimitError
 from clonos_py.observe.units import memory_text
 
-_CHECK_S = 0.05
-"""Between two looks, which take some 15 microseconds each, a process that fills memory takes some tens of MB."""
+_CHECK_S, _CHECK_S_MAX = 0.05, 1.0
+"""The least and the most time between two looks. In the least one a process that fills memory takes some tens of MB."""
+_GROWTH_BYTES_PER_S = 4 << 30
+"""No process fills memory faster: the kernel clears each page first."""
 _STATM = Path("/proc/self/statm")
 
 
@@ -49,10 +51,17 @@ class MemoryWatch:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(_CHECK_S):
+        wait_s = _CHECK_S
+        while not self._stopped.wait(wait_s):
             if (held_bytes := self._held_bytes()) > self._limit_bytes:
                 self._exceeded(_outgrown(held_bytes, self._limit_bytes))
                 return
+            wait_s = until_next_look_s(held_bytes, self._limit_bytes)
+
+
+def until_next_look_s(held_bytes: int, limit_bytes: int) -> float:
+    """A process cannot reach its limit before: each look wakes a thread, which the task has to let run."""
+    return min(max((limit_bytes - held_bytes) / _GROWTH_BYTES_PER_S, _CHECK_S), _CHECK_S_MAX)
 
 
 def _outgrown(held_bytes: int, limit_bytes: int) -> MemoryLimitError:

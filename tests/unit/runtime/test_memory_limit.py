@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from pathlib import Path
 
 from clonos_py.model.errors import MemoryLimitError, Remedy
-from clonos_py.runtime.memory_limit import MemoryWatch, private_bytes
+from clonos_py.runtime.memory_limit import MemoryWatch, private_bytes, until_next_look_s
 from tests.waiting import WAIT_S_MAX
 
 
@@ -39,6 +39,12 @@ def test_a_process_that_grows_over_its_limit_is_reported_once_with_what_it_holds
     assert problem.remedy is Remedy.RECOVER_TASK
     assert str(problem).startswith("its process holds 101MiB of memory and may hold 100MiB: give its operators more")
     assert next(looks) == 101 << 20
+
+
+def test_a_process_far_from_its_limit_is_looked_at_less_often() -> None:
+    limit = 8 << 30
+    waits = [until_next_look_s(held, limit) for held in (0, 4 << 30, 6 << 30, limit - 1, limit)]
+    assert waits == [1.0, 1.0, 0.5, 0.05, 0.05]
 
 
 def test_a_stopped_watch_reports_nothing() -> None:
