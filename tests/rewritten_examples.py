@@ -9,8 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 
+from clonos_py import Record
 from examples import (
     anomalies,
     converted,
@@ -64,6 +66,12 @@ def asked(query: str) -> Answer:
 def contents(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The rows in a fixed order, their floats rounded."""
     return sorted(str(sorted((name, _rounded(value)) for name, value in row.items())) for row in rows)
+
+
+def given(rows: Rows, record: type[Record]) -> list[list[Record]]:
+    """Eight are read together, so that a run takes a tenth of a second."""
+    made = [msgspec.convert(row, record, strict=False) for row in rows]
+    return [made[start : start + 8] for start in range(0, len(made), 8)]
 
 
 def _rounded(value: Any) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from clonos_py import Record, testing
+from clonos_py import testing
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
-from tests.rewritten_examples import EXAMPLES, Rewritten, Rows, contents
+from tests.rewritten_examples import EXAMPLES, Rewritten, contents, given
 
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.module.__name__.split(".")[-1])
 
@@ -21,12 +21,6 @@ every_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example:
 def last_of_each(rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...]) -> list[Mapping[str, Any]]:
     """All rows if there are no columns to tell them apart."""
     return list({tuple(row[name] for name in columns or row): row for row in rows}.values()) if columns else list(rows)
-
-
-def given(rows: Rows, record: type[Record]) -> list[list[Record]]:
-    """Eight are read together, so that a run takes a tenth of a second."""
-    made = [msgspec.convert(row, record, strict=False) for row in rows]
-    return [made[start : start + 8] for start in range(0, len(made), 8)]
 
 
 @every_example
