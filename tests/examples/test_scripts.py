@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [
     path for path in sorted((ROOT / "examples").glob("*.py")) if "job = Job(" in path.read_text(encoding="utf-8")
 ]
-CREATED_ONLY = {"hot_auctions", "enrichment", "quotes", "cached_rates", "sqlite_source", "from_python", "order_book"}
+CREATED_ONLY = {
+    "hot_auctions", "enrichment", "quotes", "cached_rates", "sqlite_source", "from_python", "order_book",
+    "enriched_orders",
+}  # fmt: skip
 """They need a server, a database, or the memory of the process that has started them."""
 NEAR = """
 import inspect

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg
 import pytest
 
 from clonos_py.bench.postgres.server import PostgresServer
 from tests.postgres_servers import running
+from tests.waiting import wait_until
 
 _numbers = itertools.count(1)
 
@@ -18,6 +21,17 @@ _numbers = itertools.count(1)
 def server() -> Iterator[PostgresServer]:
     with running() as made:
         yield made
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection. What replication slots the test leaves behind are dropped."""
+    connection = server.connect()
+    yield connection
+    connection.close()
+    with server.connect() as last:
+        wait_until(lambda: not last.execute("SELECT FROM pg_replication_slots WHERE active").fetchall())
+        last.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 
 
 @pytest.fixture

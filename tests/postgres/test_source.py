@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -35,16 +34,6 @@ class Item(Record):
 
 
 COLUMNS = "(id int PRIMARY KEY, name text NOT NULL, size double precision)"
-
-
-@pytest.fixture
-def database(server: PostgresServer) -> Iterator[Database]:
-    connection = server.connect()
-    yield connection
-    connection.close()
-    with server.connect() as last:
-        wait_until(lambda: not last.execute("SELECT FROM pg_replication_slots WHERE active").fetchall())
-        last.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 
 
 @pytest.fixture
