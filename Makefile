@@ -46,7 +46,7 @@ lint: $(READY)
 
 types: mypy pyright
 
-# The tests on Ray, beside which they run, wait two thirds of their time.
+# The tests on Ray, beside which they run, leave some time.
 mypy pyright: $(READY)
 	$(RUN) nice $@
 
@@ -56,16 +56,15 @@ imports: $(READY)
 unit: $(READY)
 	$(RUN) $(TESTS) -n auto tests/unit
 
-# These use what the tests on Ray leave free.
 parallel: $(READY)
 	@$(RUN) deploy/test_tools.sh
-	$(RUN) nice $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
+	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
 
 kills: $(READY)
 	$(RUN) $(TESTS) tests/ray tests/clusters
 
-test: format lint imports ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	@$(MAKE) --no-print-directory -j3 types kills parallel
+test: format lint imports parallel ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
+	@$(MAKE) --no-print-directory -j3 types kills
 
 stalls: $(READY) ## the tests again, while all their processes stand still for four seconds again and again (root)
 	$(RUN) python deploy/stalls.py $(MAKE) test

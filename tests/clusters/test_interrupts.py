@@ -14,6 +14,7 @@ import pytest
 
 from clonos_py.runtime.ray.process_table import descendants, entries
 from deploy.start_raylets import raylets
+from tests.often import often
 from tests.ray.numbers_command import HEEDING, started
 from tests.visible_rows import visible_rows
 from tests.waiting import SOON_S, WAIT_S_MAX, wait_until
@@ -24,6 +25,7 @@ JOB = """
 import time
 from clonos_py import Job, Record
 from clonos_py.connectors import FileSink, MemorySource
+from tests.often import often
 
 class Row(Record):
     number: int
@@ -45,7 +47,7 @@ def running() -> set[int]:
     return {process.pid for process, command in entries() if command}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", often([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_an_interrupted_command_ends_at_once_together_with_its_ray(number: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "interrupted_on_ray.py"
     file.write_text(JOB)

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.user_jobs import USER_JOBS, best_sellers
-
-ELSEWHERE = {best_sellers}
-"""``tests/jobs/test_running_totals.py`` runs it, with two kills."""
-
-
-@pytest.mark.parametrize(
-    "user_job", [pytest.param(job, marks=[pytest.mark.thorough] * (job in ELSEWHERE)) for job in USER_JOBS]
+from tests.often import often
+from tests.user_jobs import (
+    USER_JOBS,
+    enrichment_over_http,
+    orders_and_payments_with_timeouts,
+    statements_of_customers,
+    upserts_into_sqlite,
 )
+
+ALWAYS = {orders_and_payments_with_timeouts, enrichment_over_http, upserts_into_sqlite, statements_of_customers}
+"""Other tests run the operators of the others with kills, and their jobs without."""
+
+
+@pytest.mark.parametrize("user_job", often(USER_JOBS, ALWAYS))
 def test_every_row_is_right_although_a_task_is_killed(user_job: Callable[[str, Path], None], tmp_path: Path) -> None:
     user_job("local", tmp_path)

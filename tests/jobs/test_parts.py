@@ -14,6 +14,7 @@ from clonos_py.connectors import MemorySink
 from clonos_py.settings.protocols import CONTINUOUS
 from clonos_py.task.partwise import PartwiseState
 from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, started, starts_of_windows
+from tests.often import often
 
 POLICIES: dict[str, dict[str, Any]] = {
     "only as windows open": {"check_time": "off"},
@@ -74,7 +75,7 @@ BODIES: dict[str, tuple[Callable[[Stream[Event]], Stream[Any]], Counter[Any]]] =
 }
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", often(POLICIES, ["by cost"]))
 @pytest.mark.parametrize("body", BODIES)
 def test_windows_equal_plain_python(body: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that tasks did take input again, as those of count windows have to: their windows stay open for long, unless

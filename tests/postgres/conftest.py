@@ -30,8 +30,13 @@ def database(server: PostgresServer) -> Iterator[psycopg.Connection[tuple[Any, .
     yield connection
     connection.close()
     with server.connect() as last:
-        wait_until(lambda: not last.execute("SELECT FROM pg_replication_slots WHERE active").fetchall())
-        last.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+        drop_slots(last)
+
+
+def drop_slots(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Drops all replication slots. The server has to notice first that nobody reads them any more."""
+    wait_until(lambda: not connection.execute("SELECT FROM pg_replication_slots WHERE active").fetchall())
+    connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 
 
 @pytest.fixture

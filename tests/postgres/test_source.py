@@ -21,6 +21,7 @@ from clonos_py.connectors.postgres.log_place import LogPlace
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.testing import check_source
 from examples import postgres_debts
+from tests.postgres.conftest import drop_slots
 from tests.postgres.followers import Follower, applied, following
 from tests.waiting import wait_until
 
@@ -448,7 +449,7 @@ def test_a_slot_that_is_gone_is_named(server: PostgresServer, database: Database
     with following(made) as follower:
         follower.read(3)
         saved = follower.reader.snapshot()
-    database.execute("SELECT pg_drop_replication_slot(%s)", [items])
+    drop_slots(database)
     lost = "changes since the last checkpoint are lost; start over with --fresh"
     with following(made, {0: follower.position}, saved) as replacement, pytest.raises(SourceError, match=lost):
         replacement.read(1)
@@ -477,7 +478,7 @@ def test_a_run_without_the_checkpoint_of_the_one_before_is_told_so(
     behind = {0: follower.position}
     with following(source(server, items), behind) as earlier, pytest.raises(SourceError, match=told):
         earlier.read(1)
-    database.execute("SELECT pg_drop_replication_slot(%s)", [items])
+    drop_slots(database)
     with following(source(server, items)) as anew:
         assert anew.read(4) == [*FIRST, change("insert", 4, "four", 4.0)]
 

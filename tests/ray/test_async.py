@@ -142,6 +142,7 @@ def lookups(server: str, folder: str) -> Job:
     return job
 
 
+@pytest.mark.thorough
 def test_a_killed_lookup_asks_again_only_what_had_no_logged_answer(
     cluster: Cluster, slow: tuple[str, type[_Slow]], tmp_path: Path
 ) -> None:

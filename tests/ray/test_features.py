@@ -50,6 +50,7 @@ def job(folder: Path) -> Job:
     return made
 
 
+@pytest.mark.thorough
 def test_killed_tasks_go_on_with_the_rows_that_later_ones_ask_for(cluster: Cluster, tmp_path: Path) -> None:
     heard: list[Event] = []
     given = {

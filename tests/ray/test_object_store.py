@@ -89,6 +89,7 @@ def test_tasks_and_coordinators_are_killed_while_the_store_is_cut_off_again_and_
     soak(tmp_path, object_store, 600_000, *kills, lasts_us=60_000_000)
 
 
+@pytest.mark.thorough
 def test_each_row_of_objects_is_in_an_object_once_although_processes_are_killed(
     cluster: Cluster, object_store: S3Server, tmp_path: Path
 ) -> None:

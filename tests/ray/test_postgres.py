@@ -83,6 +83,7 @@ def differences(server: PostgresServer) -> list[Any]:
         )
 
 
+@pytest.mark.thorough
 def test_tables_are_kept_up_to_date_although_tasks_and_the_server_are_killed(
     cluster: Cluster, server: PostgresServer, tmp_path: Path
 ) -> None:

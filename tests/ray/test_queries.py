@@ -30,10 +30,10 @@ KILLED = {
     "q19": "the first ten",
 }
 """What is lost and comes back."""
-ALWAYS = ("q12",)
 
 
-@pytest.mark.parametrize("query", [pytest.param(q, marks=[pytest.mark.thorough] * (q not in ALWAYS)) for q in KILLED])
+@pytest.mark.thorough
+@pytest.mark.parametrize("query", KILLED)
 def test_a_query_has_the_same_answer_when_one_of_its_tasks_is_killed(cluster: Cluster, query: str) -> None:
     assert_as_in_one_process(find(DigestCase(query, 2, Runtime.RAY, killed=True)), query)
 

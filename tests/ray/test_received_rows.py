@@ -63,6 +63,7 @@ def test_no_line_of_a_server_is_read_twice_and_no_logged_line_is_lost(cluster: C
     assert not lost or lost[0] >= 500, "visible rows stay"
 
 
+@pytest.mark.thorough
 def test_answered_rows_are_visible_once_although_their_task_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     port, out = free_port(), tmp_path / "out"
     job = Job("posts-on-ray", checkpoint_interval="500ms")

@@ -57,7 +57,7 @@ def test_every_kind_of_failure_has_a_name_on_the_command_line() -> None:
 
 
 KINDS = [(recovery, cycles) for recovery in RECOVERIES for cycles in (False, True)]
-EACH, ALWAYS = 40, range(17, 20)
+EACH, ALWAYS = 40, range(18, 20)
 """Seeds of a protocol for each kind of its jobs, and places by size of those for every run: jobs large enough for
 failures to cost something."""
 
