@@ -25,6 +25,7 @@ _TOGETHER = (
     "tests/postgres/",
     "tests/storage/",
     "tests/object_store/",
+    "tests/examples/test_scripts.py",
     "tests/examples/test_site.py",
     "tests/jobs/test_check.py",
     "tests/jobs/test_changed_definitions.py",
@@ -34,8 +35,9 @@ _TOGETHER = (
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Each test by itself, but those with Spark in one process, and those with Kafka, PostgreSQL or an object store:
-    they share a session, a broker or a server that takes seconds to start; so are the site, the job of suspects, and
-    the jobs whose files are damaged, which are made once. They start first, since the former take minutes."""
+    they share a session, a broker or a server that takes seconds to start; so are the site, the examples as scripts,
+    the job of suspects, and the jobs whose files are damaged, which are made once. They start first, since the former
+    take minutes."""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid)
