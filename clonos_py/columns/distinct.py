@@ -52,7 +52,7 @@ def first_rows(ids: Ints, size: int, values: Any) -> tuple[Ints, Ints]:
     integers, ids, mask = np.ascontiguousarray(integers), np.ascontiguousarray(ids, np.int64), valid(values)
     kept, bounds = np.empty(rows, np.int64), np.empty(size + 1, np.int64)
     read = pointer(ids, np.int64, rows), pointer(integers, np.int64, rows), pointer(mask, bool, rows), rows, size
-    count = native.clonos_distinct(*read, pointer(kept, np.int64, rows), pointer(bounds, np.int64, size + 1))
+    count = native.of(rows).clonos_distinct(*read, pointer(kept, np.int64, rows), pointer(bounds, np.int64, size + 1))
     if count == _OUT_OF_RANGE:
         raise IndexError(f"a row has a group that is not one of {size}")
     return kept[: made(count)], bounds

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.kernels.library import check_rows, library, pointer
+from clonos_py.columns.kernels.library import Library, check_rows, library, pointer
 from clonos_py.columns.ordering import inverse
 from clonos_py.columns.views import Column, Ints, Words, concat
 
@@ -87,14 +87,14 @@ def _address(written: _Written | None) -> int | None:
 class _Gathering:
     """One selection of rows, for all columns."""
 
-    def __init__(self, native: Any, starts: Ints, numbers: Ints, chunks: int) -> None:
-        self._native = native
+    def __init__(self, native: Library, starts: Ints, numbers: Ints, chunks: int) -> None:
+        self._native = native.of(len(numbers))
         self._count = len(numbers)
         check_rows(int(starts[-1]))
         numbers, starts = np.ascontiguousarray(numbers, np.int64), np.ascontiguousarray(starts, np.int64)
         places = np.empty(self._count, np.uint64)
         given = pointer(starts, np.int64, chunks + 1), chunks, pointer(numbers, np.int64, 0), self._count
-        found = native.clonos_places(*given, pointer(places, np.uint64, 0))
+        found = self._native.clonos_places(*given, pointer(places, np.uint64, 0))
         if found < self._count:
             raise IndexError(f"there is no row {numbers[found]}: there are {starts[-1]}")
         self._kept_alive = places

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.canonical import canonical
-from clonos_py.columns.kernels.library import check_rows, library, made, pointer
+from clonos_py.columns.kernels.library import Library, check_rows, library, made, pointer
 from clonos_py.columns.offsets import SPARE_SLOTS, narrow_range
 from clonos_py.columns.views import Column, Ints, fixed, is_integral, is_one_text, plain
 from clonos_py.model.errors import GraphError
@@ -65,13 +65,13 @@ def _group_pairs(one: Groups, other: Groups) -> Groups:
     return numbered_integers(one.ids * other.size + other.ids)
 
 
-def _group_natively(native: Any, high: Ints, low: Ints | None, size: int) -> Groups:
+def _group_natively(native: Library, high: Ints, low: Ints | None, size: int) -> Groups:
     """The groups of equal integers ``high * size + low``, by the kernel in ``kernels/group.c``."""
     high, rows = np.ascontiguousarray(high, np.int64), len(high)
     check_rows(rows)
     ids, first = np.empty(rows, np.int64), np.empty(rows, np.int64)
     integers = pointer(high, np.int64, rows), pointer(low, np.int64, rows), size
-    found = native.clonos_group(
+    found = native.of(rows).clonos_group(
         *integers, rows, SPARE_SLOTS, pointer(ids, np.int64, rows), pointer(first, np.int64, rows)
     )
     return Groups(ids, made(found), first[:found].copy())

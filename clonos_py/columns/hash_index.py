@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from clonos_py.columns.index import SortedIndex
-from clonos_py.columns.kernels.library import check_rows, library, made, pointer
+from clonos_py.columns.kernels.library import Library, check_rows, library, made, pointer
 from clonos_py.columns.views import Bools, Ints, Words
 
 _SPARE_PAIRS = 64
@@ -50,10 +50,10 @@ def new_index() -> Index:
 class HashIndex:
     """A hash table in native memory (``kernels/index.c``)."""
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Library) -> None:
         self._native = native
-        self._free = native.clonos_index_free
-        self._table: int | None = native.clonos_index_new()
+        self._free = native.long.clonos_index_free
+        self._table: int | None = native.short.clonos_index_new()
         if self._table is None:
             raise MemoryError("an index of row hashes")
         self.rows = 0
@@ -67,7 +67,7 @@ class HashIndex:
     @property
     def size_bytes(self) -> int:
         """The memory that it takes."""
-        found: int = self._native.clonos_index_bytes(self._table)
+        found: int = self._native.short.clonos_index_bytes(self._table)
         return found
 
     def append(self, hashes: Words, kept: Bools | None = None) -> None:
@@ -77,7 +77,7 @@ class HashIndex:
             return
         hashes = np.ascontiguousarray(hashes)
         pointers = pointer(hashes, np.uint64, 0), len(hashes), pointer(kept, bool, rows)
-        made(self._native.clonos_index_append(self._table, *pointers))
+        made(self._native.of(len(hashes)).clonos_index_append(self._table, *pointers))
         self.rows = rows
 
     def probe(self, hashes: Words, kept: Bools | None = None) -> tuple[Ints, Ints]:
@@ -88,12 +88,12 @@ class HashIndex:
             capacity = found
             pairs = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
             written = [pointer(values, np.int64, capacity) for values in pairs]
-            found = self._native.clonos_index_probe(self._table, *asked, *written, capacity)
+            found = self._native.of(len(hashes)).clonos_index_probe(self._table, *asked, *written, capacity)
             if found <= capacity:
                 return pairs[0][:found], pairs[1][:found]
 
     def compact(self, keep: Bools) -> None:
-        made(self._native.clonos_index_compact(self._table, pointer(keep, bool, self.rows)))
+        made(self._native.of(self.rows).clonos_index_compact(self._table, pointer(keep, bool, self.rows)))
         self.rows = int(np.count_nonzero(keep[: self.rows]))
 
     def drop_first(self, rows: int) -> None:
@@ -102,4 +102,4 @@ class HashIndex:
 
     def truncate(self, rows: int) -> None:
         self.rows = min(rows, self.rows)
-        made(self._native.clonos_index_truncate(self._table, self.rows))
+        made(self._native.long.clonos_index_truncate(self._table, self.rows))

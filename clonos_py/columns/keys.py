@@ -73,7 +73,7 @@ def mix(hashes: Words) -> Words:
     native = library()
     if native is None or not hashes.flags.c_contiguous:
         return _mix_blocks(hashes)
-    native.clonos_mix(pointer(hashes, np.uint64, 0), len(hashes))
+    native.of(len(hashes)).clonos_mix(pointer(hashes, np.uint64, 0), len(hashes))
     return hashes
 
 
@@ -113,7 +113,7 @@ def _combine(arrays: Sequence[Column]) -> Words:
         hashes = hash_array(array)
         if native is not None:
             both = pointer(combined, np.uint64, 0), pointer(hashes, np.uint64, len(combined))
-            native.clonos_combine(*both, len(combined))
+            native.of(len(combined)).clonos_combine(*both, len(combined))
             continue
         combined *= _COMBINE
         combined += hashes
@@ -197,7 +197,7 @@ def _hash_bytes(array: Column) -> Words:
         data = np.frombuffer(memoryview(array.buffers()[2] or b""), np.uint8)
         hashes = np.empty(len(array), np.uint64)
         bytes_of = pointer(bounds, np.int64, 0), len(array), pointer(data, np.uint8, 0), len(data)
-        hashed = native.clonos_hash_bytes(*bytes_of, pointer(hashes, np.uint64, 0))
+        hashed = native.of(len(array)).clonos_hash_bytes(*bytes_of, pointer(hashes, np.uint64, 0))
         if hashed < len(array):
             raise ValueError(f"value {hashed} of a column of type {array.type} does not lie in the column's bytes")
         return hashes

@@ -28,7 +28,11 @@ def stable_order(values: npt.NDArray[Any]) -> Ints:
     values = np.ascontiguousarray(values)
     check_rows(len(values))
     order = np.empty(len(values), np.int64)
-    made(native.clonos_stable_order(pointer(values, np.int64, 0), len(values), pointer(order, np.int64, 0)))
+    made(
+        native.of(len(values)).clonos_stable_order(
+            pointer(values, np.int64, 0), len(values), pointer(order, np.int64, 0)
+        )
+    )
     return order
 
 

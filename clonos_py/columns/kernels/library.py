@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,8 +62,24 @@ class _Use:
 _USE = _Use()
 
 
-def library() -> Any | None:
-    """The library; None if there is none that fits. Its functions release the interpreter lock while they run."""
+_SHORT_ROWS = 65_536
+
+
+class Library(NamedTuple):
+    """The loaded library. The functions of ``short`` keep the interpreter lock while they run, those of ``long`` do
+    not. A thread that has released the lock may wait for as long as Python lets another one run, which is longer than a
+    call over one batch."""
+
+    short: Any
+    long: Any
+
+    def of(self, rows: int) -> Any:
+        """The functions for a call over so many rows."""
+        return self.short if rows <= _SHORT_ROWS else self.long
+
+
+def library() -> Library | None:
+    """The library; None if there is none that fits."""
     return None if _USE.compared else _found()[0]
 
 
@@ -109,7 +125,7 @@ def made(returned: int) -> int:
 
 
 @cache
-def _found() -> tuple[Any | None, str | None]:
+def _found() -> tuple[Library | None, str | None]:
     if os.environ.get(SWITCH) == "off":
         return None, None
     try:
@@ -118,19 +134,20 @@ def _found() -> tuple[Any | None, str | None]:
         return None, f"there are no native kernels, so keyed state is slower, with the same results: {error}"
 
 
-def load(path: Path) -> Any:
+def load(path: Path) -> Library:
     """The library in a file. Raises UnfitLibraryError if there is none, or if it does not fit this machine or the
     sources beside this module."""
     if not path.exists():
         raise UnfitLibraryError(f"{path} does not exist: `make setup` builds it if there is a C compiler")
     try:
-        found = ctypes.CDLL(str(path))
-        found.clonos_kernels_version.restype = ctypes.c_uint64
-        if found.clonos_kernels_version() != version():
+        found = Library(ctypes.PyDLL(str(path)), ctypes.CDLL(str(path)))
+        found.long.clonos_kernels_version.restype = ctypes.c_uint64
+        if found.long.clonos_kernels_version() != version():
             raise UnfitLibraryError(f"{path} was built of other sources: `make setup` builds it again")
-        for name, (returned, arguments) in _SIGNATURES.items():
-            function = getattr(found, name)
-            function.restype, function.argtypes = returned, arguments
+        for functions in found:
+            for name, (returned, arguments) in _SIGNATURES.items():
+                function = getattr(functions, name)
+                function.restype, function.argtypes = returned, arguments
     except (OSError, AttributeError) as error:
         raise UnfitLibraryError(f"{path} cannot be loaded: {error}") from error
     return found

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from clonos_py.columns.kernels.library import library, missing
+from clonos_py.columns.kernels.library import Library, library, missing
 
 needs_kernels = pytest.mark.skipif(library() is None, reason=missing() or "kernels are off")
 
 
-def kernels() -> Any:
+def kernels() -> Library:
     """The library, which the tests with this mark have."""
     found = library()
     assert found is not None

@@ -32,7 +32,7 @@ def compiled(code: str, folder: Path) -> Path:
 @needs_compiler
 def test_the_library_is_built_and_fits(tmp_path: Path) -> None:
     hatch_build.build(tmp_path / LIBRARY)
-    assert load(tmp_path / LIBRARY).clonos_kernels_version() == version()
+    assert load(tmp_path / LIBRARY).long.clonos_kernels_version() == version()
 
 
 @needs_compiler

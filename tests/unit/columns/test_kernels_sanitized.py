@@ -31,7 +31,7 @@ import numpy as np
 from clonos_py.columns.kernels import library
 native = library.load(Path(sys.argv[1]))
 words = np.zeros(1_000, np.uint64)
-native.clonos_mix(library.pointer(words, np.uint64, 0), 1_001)
+native.short.clonos_mix(library.pointer(words, np.uint64, 0), 1_001)
 """
 
 
