@@ -37,7 +37,8 @@ class FirstRows:
         change = self.ranking.change(len(numbers), whole, self._n)
         if len(change.entering):
             self.rows.remove(numbers[change.leaving])
-            self.rows.append(rows.take(change.entering - len(numbers)))
+            every = len(change.entering) == rows.num_rows
+            self.rows.append(rows if every else rows.take(change.entering - len(numbers)))
         return change, numbers
 
     def snapshot(self) -> OperatorState:
@@ -46,7 +47,7 @@ class FirstRows:
     def of_same_keys(self, rows: pa.RecordBatch) -> Ints:
         """The numbers of the stored rows whose keys are among those of ``rows``, in the order of arrival."""
         keys = group([rows.column(key) for key in self._keys], rows.num_rows)
-        _, numbers = self.rows.find(rows.take(keys.first))
+        _, numbers = self.rows.find(rows.select(list(self._keys)).take(keys.first))
         return np.sort(numbers)
 
 

@@ -108,7 +108,7 @@ class TopRows(Operator):
         groups = group([rows.column(key) for key in self._keys], rows.num_rows)
         newest = np.full(groups.size, MIN_TIME)
         np.maximum.at(newest, groups.ids, times_of(rows, self._time))
-        of, numbers = self._first.rows.find(rows.take(groups.first))
+        of, numbers = self._first.rows.find(rows.select(list(self._keys)).take(groups.first))
         return self._expiry.among(self._first.rows, numbers, self.ctx.watermark, newest[of])
 
     def _delete(self, expired: Ints) -> None:
