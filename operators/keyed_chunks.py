@@ -92,13 +92,9 @@ def rows_at(
 ) -> pa.RecordBatch:
     """The rows with these numbers, in this order, from chunks that begin at ``starts``. At least one chunk is
     required. A column that ``columns`` names twice is there once."""
-    return gathered([_columns(chunk.rows, columns) for chunk in chunks], starts, numbers)
+    return gathered([chunk.rows for chunk in chunks], starts, numbers, columns)
 
 
 def parted(numbers: Ints) -> Iterator[Ints]:
     """Splits row numbers into batches: a text column of all rows might exceed the byte limit of a batch."""
     return (numbers[start : start + _BATCH_ROWS] for start in range(0, len(numbers), _BATCH_ROWS))
-
-
-def _columns(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-    return rows if columns is None else rows.select(list(dict.fromkeys(columns)))

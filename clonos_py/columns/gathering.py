@@ -25,41 +25,48 @@ _MOST_BYTES = 2**31 - 1
 """Of the texts of one column."""
 
 
-def gathered(chunks: Sequence[pa.RecordBatch], starts: Ints, numbers: Ints) -> pa.RecordBatch:
-    """The rows with these numbers, in this order. At least one chunk is required; ``starts`` has the number of each
-    one's first row, then that of all rows."""
+def gathered(
+    chunks: Sequence[pa.RecordBatch], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """The rows with these numbers, in this order, with all columns or the named ones; one that is named twice is there
+    once. At least one chunk is required; ``starts`` has the number of each one's first row, then that of all rows."""
     native = library()
     if native is None or not len(numbers) or len(numbers) < _ROWS_FOR_EACH_CHUNK * len(chunks):
-        return taken(chunks, starts, numbers)
-    schema = chunks[0].schema
-    known = [number for number, kind in enumerate(schema.types) if _is_known(kind)]
+        return taken(chunks, starts, numbers, columns)
+    schema = _selected(chunks[0], columns).schema
+    known = [field.name for field in schema if _is_known(field.type)]
     if not known:
-        return taken(chunks, starts, numbers)
+        return taken(chunks, starts, numbers, columns)
     rows = _Gathering(native, starts, numbers, len(chunks))
-    columns: dict[int, Any] = {number: rows.column([chunk.column(number) for chunk in chunks]) for number in known}
-    others = [number for number in range(len(schema)) if columns.get(number) is None]
+    found: dict[str, Any] = {name: rows.column([chunk.column(name) for chunk in chunks]) for name in known}
+    others = [name for name in schema.names if found.get(name) is None]
     if others:
-        whole = taken([chunk.select(others) for chunk in chunks], starts, numbers)
-        columns.update(zip(others, whole.columns, strict=True))
-    return pa.RecordBatch.from_arrays([columns[number] for number in range(len(schema))], schema=schema)
+        found.update(zip(others, taken(chunks, starts, numbers, others).columns, strict=True))
+    return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
 
 
-def taken(chunks: Sequence[pa.RecordBatch], starts: Ints, numbers: Ints) -> pa.RecordBatch:
+def taken(
+    chunks: Sequence[pa.RecordBatch], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
+) -> pa.RecordBatch:
     """The reference of the kernels: the same rows by Arrow."""
     if not len(numbers):
-        return chunks[0].slice(0, 0)
+        return _selected(chunks[0], columns).slice(0, 0)
     owners = starts.searchsorted(numbers, side="right") - 1
     first = int(owners[0])
     if (owners == first).all():
-        return chunks[first].take(numbers - starts[first])
+        return _selected(chunks[first], columns).take(numbers - starts[first])
     order = owners.argsort(kind="stable")
     owners, numbers = owners[order], numbers[order]
     cuts = [0, *((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
     pieces: list[pa.RecordBatch] = []
     for low, high in itertools.pairwise(cuts):
         chunk = int(owners[low])
-        pieces.append(chunks[chunk].take(numbers[low:high] - starts[chunk]))
+        pieces.append(_selected(chunks[chunk], columns).take(numbers[low:high] - starts[chunk]))
     return concat(pieces).take(inverse(order))
+
+
+def _selected(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    return rows if columns is None else rows.select(list(dict.fromkeys(columns)))
 
 
 def _is_known(kind: pa.DataType) -> bool:

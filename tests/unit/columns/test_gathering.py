@@ -131,6 +131,15 @@ def test_texts_with_more_bytes_than_an_array_holds_are_left_to_arrow(monkeypatch
     assert_same_bytes(batches, np.array([1, 0]))
 
 
+def test_only_named_columns_are_there_and_each_once() -> None:
+    batches = [pa.record_batch({"a": [1], "b": ["x"], "c": [[1]]}), pa.record_batch({"a": [2], "b": ["y"], "c": [[2]]})]
+    for named in (["c", "a", "c"], ["b"], ["c"], []):
+        found = gathered(batches, starts_of(batches), np.array([1, 0]), named)
+        assert found.equals(taken(batches, starts_of(batches), np.array([1, 0]), named))
+        assert found.num_rows == 2
+        assert found.schema.names == list(dict.fromkeys(named))
+
+
 def test_arrow_does_the_work_where_there_is_no_library() -> None:
     batches = [pa.record_batch({"a": [1, 2]}), pa.record_batch({"a": [3]})]
     with without_library():
