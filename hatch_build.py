@@ -70,7 +70,8 @@ def compilers() -> Iterator[list[str]]:
     if shutil.which("cc"):
         yield ["cc"]
     if importlib.util.find_spec("ziglang"):
-        yield [sys.executable, "-m", "ziglang", "cc"]
+        # Else it makes code for this processor only, and the library may be used on another machine.
+        yield [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
 
 
 def _sources() -> ModuleType:

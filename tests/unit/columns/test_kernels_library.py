@@ -111,7 +111,7 @@ def test_the_compiler_of_a_package_is_used_after_cc(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert list(hatch_build.compilers()) == [["cc"], [sys.executable, "-m", "ziglang", "cc"]]
+    assert list(hatch_build.compilers()) == [["cc"], [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]]
 
 
 def test_kernels_that_are_missing_are_said_in_one_line_and_kernels_that_are_off_are_not(
