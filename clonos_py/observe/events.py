@@ -155,7 +155,7 @@ class MetricConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWarning:
-    """The job as written is probably a mistake. Sent before the run begins."""
+    """The job as written is probably a mistake, or runs slower than it could here. Sent before the run begins."""
 
     reason: str
     """The problem and its remedy, as text."""
