@@ -29,6 +29,9 @@ from clonos_py.runtime.ray.room import lacking_text
 from clonos_py.runtime.ray.room_waits import RoomWaits
 from clonos_py.runtime.roster import NO_PLACE, Roster
 
+_AGAIN_S = 1.0
+"""The time between attempts to look up the nodes."""
+
 
 class RayPlatform:
     """The ``Platform`` on Ray. The driver creates processes as ``request_process`` requests, and passes them on with
@@ -54,6 +57,8 @@ class RayPlatform:
         self._roster = Roster(standbys_per_process, self._release)
         self._lock = threading.RLock()
         self._death_executor = ThreadPoolExecutor(1, "deaths")
+        self._start_executor = ThreadPoolExecutor(1, "starts")
+        self._closed = threading.Event()
         self._waiting: dict[int, list[ToProcess]] = {}
         """By process: the messages that wait until the driver has created it."""
         self._room_waits = RoomWaits(self._begin_late)
@@ -76,13 +81,24 @@ class RayPlatform:
         with self._lock:
             self._waiting[number] = []
         if reuse is None:
-            nodes = node_resources() if request.demand else dict.fromkeys(node_ids())
-            if not self._begin(request, nodes):
-                self._notify(NoRoom(number, lacking_text(request.demand, filter(None, nodes.values()))))
-                self._room_waits.add(request)
+            self._start_executor.submit(self._start_on_a_node, request)
         elif not self._begin(request, {}):
             self.kill(reuse)
             self._notify(ProcessDied(number, NO_PLACE))
+
+    def _start_on_a_node(self, request: StartProcess) -> None:
+        """Looks up the nodes, in a thread of its own: while Ray's head is gone nobody answers, and the job goes on."""
+        while not self._closed.is_set():
+            try:
+                nodes = node_resources() if request.demand else dict.fromkeys(node_ids())
+            except self._ray.exceptions.RayError:
+                self._closed.wait(_AGAIN_S)
+                continue
+            if not self._begin(request, nodes):
+                lacking = lacking_text(request.demand, filter(None, nodes.values()))
+                self._notify(NoRoom(request.process, lacking))
+                self._room_waits.add(request)
+            return
 
     def _begin(self, request: StartProcess, nodes: Mapping[str, NodeResources | None]) -> bool:
         """Requests the process from the driver, if it is still wanted. False if it has no place. ``nodes``: with what
@@ -106,7 +122,10 @@ class RayPlatform:
 
     def _begin_late(self, request: StartProcess) -> bool:
         """Tries again to begin a process that had no room."""
-        begun = self._begin(request, node_resources())
+        try:
+            begun = self._begin(request, node_resources())
+        except self._ray.exceptions.RayError:  # its head is gone
+            return False
         if begun:
             self._notify(NoRoom(request.process, ""))
         return begun
@@ -223,6 +242,7 @@ class RayPlatform:
 
     def close(self, patience_s: float) -> None:
         self._room_waits.close()
+        self._closed.set()
         watched = [self._watched[host] for host in list(self._actors) if self._roster.belongs_to_a_task(host)]
         if watched:
             self._ray.wait(watched, num_returns=len(watched), timeout=patience_s)
