@@ -55,9 +55,9 @@ command = click.Command(
         address_option(),
         namespace_option(),
     ],
-    help="""Has a detached run go on at another parallelism. The processes for it start while the job runs. Then it
-    takes a last checkpoint and goes on from there in the new processes: it pauses for as long as that takes. If it
-    cannot start, it goes on as before.
+    help="""Has a detached run go on at another parallelism. The processes for it start, and load its newest
+    checkpoint, while the job runs. Then it takes a last checkpoint and goes on from there in the new processes: it
+    pauses for as long as that takes. If it cannot start, it goes on as before.
 
     \b
     Examples:

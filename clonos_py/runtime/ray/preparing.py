@@ -17,7 +17,7 @@ from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import ProcessDied, StartProcess
 from clonos_py.job.preparation import Preparation
 from clonos_py.model import messages
-from clonos_py.model.errors import ClusterError
+from clonos_py.model.errors import ClusterError, one_line
 from clonos_py.model.messages import ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.plan.pickling import pack
@@ -95,7 +95,7 @@ class Preparing:
             started = started and bool(self._ray.wait(coming, timeout=max(0.0, until_s - time.monotonic()))[0])
             self._ray.get(coming if started else [])
         except self._ray.exceptions.RayActorError as error:
-            raise ClusterError(f"a process for the new parallelism has died: {str(error).strip()}") from error
+            raise ClusterError(f"a process for the new parallelism has died: {one_line(error)}") from error
         if not started:
             raise ClusterError(
                 "the processes for the new parallelism do not start: does the cluster have room for them?"
