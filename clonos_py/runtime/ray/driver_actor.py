@@ -40,7 +40,7 @@ from clonos_py.runtime.ray.actor_registry import end_processes, named_actors_of
 from clonos_py.runtime.ray.asking import keep_savepoint
 from clonos_py.runtime.ray.cluster import JobName, connected, import_ray
 from clonos_py.runtime.ray.driver_lines import DriverLines
-from clonos_py.runtime.ray.preparing import Preparing
+from clonos_py.runtime.ray.preparing import RunPreparer
 from clonos_py.runtime.ray.rescaling import Rescaling
 from clonos_py.runtime.ray.room import check_nodes
 from clonos_py.runtime.ray.run import Driven, PreparedRun, RunIdentity, assembled, drive
@@ -121,7 +121,7 @@ class DriverActor:
         self._running: _Layout | None = None
         self._lines, self._events = DriverLines(job), RunEvents()
         self._view: JobView | None = None
-        self._preparing: Preparing | None = None
+        self._preparing: RunPreparer | None = None
         self._end: RunEnd | None = None
         threading.Thread(target=self._run, name=f"driver of {job}", daemon=True).start()
 
@@ -354,7 +354,7 @@ class DriverActor:
             return state_ahead(manifest, plan, spec.policy, spec.code_digest) if own else None
 
         driver = import_ray().get_runtime_context().current_actor
-        self._preparing = preparing = Preparing(plan, spec, actors, identity.home, driver)
+        self._preparing = preparing = RunPreparer(plan, spec, actors, identity.home, driver)
         return preparing.run(newest, self._ends)
 
     def _ends(self) -> str:

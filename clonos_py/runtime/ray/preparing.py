@@ -35,7 +35,7 @@ _LOOK_S = 0.1
 """The interval of looks for processes that have died, and for the end of the run before."""
 
 
-class Preparing:
+class RunPreparer:
     """Prepares one run. ``deliver`` may be called by any thread, everything else by one."""
 
     def __init__(self, plan: PhysicalPlan, spec: JobSpec, actors: ActorRegistry, home: str, driver: Any) -> None:
