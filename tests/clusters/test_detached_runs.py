@@ -350,6 +350,24 @@ def test_a_process_may_die_before_the_run_has_stopped_that_it_is_to_follow(clono
 
 
 @pytest.mark.thorough
+def test_a_run_may_be_stopped_while_others_prepare_to_follow_it(clonos: Commands, tmp_path: Path) -> None:
+    assert clonos.deploy().returncode == 0
+    before = clonos.await_processes(2 + 2)
+    command = [CLONOS, "rescale", "numbers", "--parallelism", "3", "--address", clonos.cluster.address]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as rescaling:
+        wait_until(lambda: rescaling.poll() is not None or set(clonos.actors("ProcessActor")) > set(before))
+        stopped = clonos("stop", "numbers", "--savepoint", "last")
+        _, printed = rescaling.communicate(timeout=WAIT_S_MAX)
+    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.stdout.splitlines()[-1].startswith("savepoint 'last' is checkpoint "), stopped.stdout
+    refused = "error: 'numbers' is not rescaled: the run is " in printed
+    assert refused == (rescaling.returncode == 1), "or the stop came when the others ran already, and has stopped them"
+    clonos.await_state("stopped")
+    wait_until(lambda: clonos.actors("ProcessActor") == clonos.actors("CoordinatorActor") == [])
+    assert clonos.ask("orphans") == []
+
+
+@pytest.mark.thorough
 def test_a_stop_waits_for_the_next_driver(clonos: Commands) -> None:
     assert clonos.deploy().returncode == 0
     (driver,) = clonos.actors("DriverActor")
