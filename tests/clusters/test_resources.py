@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.start_raylets import Raylets, raylets
+from tests.clusters.test_stop_command import actors
 from tests.ray.numbers_command import CLONOS
 from tests.visible_rows import visible_rows
 from tests.waiting import WAIT_S_MAX, wait_until
@@ -42,10 +45,11 @@ def see(row: Row) -> Seen:
         HOARDED.append(b"x" * (32 << 20))
     return Seen(row.id, os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
 
-def job(total: int, cpus: float = 0.5, memory: str = "300MiB", gpus: float = 1) -> Job:
+def job(total: int, cpus: float = 0.5, memory: str = "300MiB", gpus: float = 1, alone: bool = False) -> Job:
     job = Job("seeing")
-    source = job.source(MemorySource([Row(number) for number in range(total)]))
-    seen = source.rebalance().map(see).named("see").resources(cpus=cpus, memory=memory, gpus=gpus)
+    source = job.source(MemorySource([Row(number) for number in range(total)])).named("rows")
+    rows = source if alone else source.rebalance()
+    seen = rows.map(see).named("see").resources(cpus=cpus, memory=memory, gpus=gpus)
     seen.sink(FileSink(FOLDER / "out")).named("out")
     return job
 """
@@ -79,6 +83,12 @@ class Commands:
     @property
     def printed(self) -> str:
         return self.log.read_text()
+
+    def of_detached(self, *words: str) -> str:
+        """What a command prints of the detached run."""
+        command = [CLONOS, *words, "seeing", "--address", self.cluster.address]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S_MAX)
+        return done.stdout
 
     def release(self) -> None:
         (self.folder / "released").touch()
@@ -149,4 +159,28 @@ def test_a_task_whose_node_is_lost_waits_for_one_with_room(cluster: Raylets, clo
     clonos.release()
     cluster.add(*LARGE)
     assert running.wait(WAIT_S_MAX) == 0, clonos.printed
+    assert sorted(row["id"] for row in visible_rows(clonos.folder / "out")) == list(range(ROWS))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("task", ["out", "rows"])
+def test_a_driver_may_die_while_a_task_waits_for_room(cluster: Raylets, clonos: Commands, task: str) -> None:
+    """Whether Ray has put the driver on the node that is lost, or not. ``rows``: all tasks of the job were there."""
+    folders, alone = ("--checkpoints", str(clonos.folder / "checkpoints")), ("--alone",) if task == "rows" else ()
+    patient = ("--start-timeout", "600s")
+    assert clonos("--detach", "--checkpoint-interval", "500ms", *patient, *folders, *alone) == 0, clonos.printed
+    wait_until(lambda: f"a standby of {task}[0] waits" in clonos.of_detached("logs"))
+    cluster.lose()
+
+    def waits() -> bool:
+        return f"warning: {task}[0] waits until a node has room: it needs 0.5 cpus" in clonos.of_detached("logs")
+
+    wait_until(waits, shown=lambda: clonos.of_detached("logs"))
+    (driver,) = actors(cluster, "DriverActor")
+    os.kill(driver, signal.SIGKILL)
+    wait_until(lambda: actors(cluster, "DriverActor") not in ([], [driver]))
+    wait_until(waits, shown=lambda: clonos.of_detached("logs"))
+    clonos.release()
+    cluster.add(*LARGE)
+    wait_until(lambda: "seeing is finished" in clonos.of_detached("status"), shown=lambda: clonos.of_detached("logs"))
     assert sorted(row["id"] for row in visible_rows(clonos.folder / "out")) == list(range(ROWS))

@@ -89,18 +89,18 @@ class DriverState(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """A run at some parallelism. ``prepared``: what has started ahead for it."""
+    """A run at some parallelism. ``prepared``: what has started ahead for it. ``has_run``: it was deployed before."""
 
     plan: PhysicalPlan
     settings: Settings
     parallelism: RunParallelism
     prepared: PreparedRun | None = None
+    has_run: bool = False
 
-    def close(self) -> _Layout:
-        """Ends what has started ahead. Returns the run without it."""
+    def close(self) -> None:
+        """Ends what has started ahead."""
         if self.prepared is not None:
             self.prepared.close()
-        return self._replace(prepared=None)
 
 
 class DriverActor:
@@ -166,7 +166,8 @@ class DriverActor:
                 self._lines.warn(f"the run cannot be read, which is tried again: {problem}")
                 time.sleep(_NOTE_S)
             else:
-                return _planned(self._deployed.job, settings, parallelism)
+                found = _planned(self._deployed.job, settings, parallelism)
+                return found._replace(has_run=self._restarted)
 
     def _drive_on(self, layout: _Layout) -> RunEnd:
         """Drives the run to its end, at another parallelism after each change. If it cannot start at one, it goes on at
@@ -177,7 +178,6 @@ class DriverActor:
             try:
                 result, watched = self._drive(layout)
             except ClonosError as problem:
-                layout.close()
                 if former is None or self._word == "running":
                     raise
                 self._lines.warn(f"the run does not start at its new parallelism: {problem}; it goes on as before")
@@ -196,9 +196,9 @@ class DriverActor:
                 self._lines.warn(f"the run goes on as before, since its parallelism cannot be noted: {problem}")
                 following.close()
                 self._rescaling.failed(_text(problem))
-                layout, former = layout._replace(prepared=None), None
+                layout, former = layout._replace(prepared=None, has_run=True), None
             else:
-                layout, former = following, layout._replace(prepared=None)
+                layout, former = following, layout._replace(prepared=None, has_run=True)
 
     def _drive(self, layout: _Layout) -> Driven:
         plan, settings = layout.plan, layout.settings
@@ -227,7 +227,11 @@ class DriverActor:
                     self._lines.inform(f"runs at its new parallelism after a pause of {pause_s:.1f} s")
 
             identity = self._identity.rescaled(layout.parallelism.changes)
-            return drive(plan, settings, listen, self._stop, identity, layout.prepared)
+            try:
+                return drive(plan, settings, listen, self._stop, identity, layout.prepared, layout.has_run)
+            except BaseException:
+                layout.close()
+                raise
 
     def _settings(self, deployed: DetachedJob) -> Settings:
         """The settings of this driver. What applies to a run once does not apply again."""

@@ -111,9 +111,11 @@ def drive(
     stop: StopSwitch,
     identity: RunIdentity,
     prepared: PreparedRun | None = None,
+    has_run: bool = False,
 ) -> Driven:
     """What ``run`` does, for the run of this identity: a detached one goes on with the processes of a former driver.
-    ``prepared``: what has started ahead for it; then there are no such processes."""
+    ``prepared``: what has started ahead for it; then there are no such processes. ``has_run``: tasks wait for room, as
+    those do whose node was lost, also if the run has no process left."""
     ordered_kills, name = kills(plan, settings), JobName(plan.job, identity.namespace)
     _tls_files(settings)
     clock = identity.clock.here()
@@ -142,7 +144,7 @@ def drive(
                 raise ClusterError(
                     f"the coordinator of {plan.job!r} does not end: see `ray list actors`, then try again"
                 )
-        if not first_term or prepared is not None:
+        if not has_run and (not first_term or prepared is not None):
             await_room(plan)
         driver = Driver(plan.job, spec, actors, publisher, outage, stop, identity.home, first_term, ahead)
         end = driver.run()
