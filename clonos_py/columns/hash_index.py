@@ -97,7 +97,7 @@ class HashIndex:
         self.rows = int(np.count_nonzero(keep[: self.rows]))
 
     def drop_first(self, rows: int) -> None:
-        made(self._native.clonos_index_drop_first(self._table, rows))
+        made(self._native.long.clonos_index_drop_first(self._table, rows))
         self.rows -= rows
 
     def truncate(self, rows: int) -> None:
