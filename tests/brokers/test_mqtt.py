@@ -17,7 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from clonos_py import Job, Record
-from clonos_py.connectors import FileSink, MemorySource, MqttSink, MqttSource, Secret, read_results
+from clonos_py.connectors import BlackholeSink, FileSink, MemorySource, MqttSink, MqttSource, Secret, read_results
 from clonos_py.connectors.mqtt import sink as mqtt_sink
 from clonos_py.connectors.mqtt.broker import MqttBroker, MqttMessage, MqttSession
 from clonos_py.connectors.mqtt.source import _Unacknowledged
@@ -302,7 +302,7 @@ def test_a_broker_that_does_not_let_in_or_is_not_trusted_is_one_line(
     job = Job("refused", checkpoint_interval="50ms")
     if side == "source":
         source = MqttSource(HOST, name, Item, client_id=name, port=guarded_mosquitto.port, **wrong)
-        job.source(source).sink(FileSink("unused"))
+        job.source(source).sink(BlackholeSink())
     else:
         rows = job.source(MemorySource(ITEMS[:3]))
         rows.sink(MqttSink(HOST, name, port=guarded_mosquitto.port, **wrong))
