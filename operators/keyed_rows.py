@@ -96,9 +96,9 @@ class KeyedRows:
         self._live[numbers] = False
         self._dead += len(numbers)
 
-    def compact(self) -> Ints | None:
+    def compact(self) -> Bools | None:
         """Removes dead rows if there are too many, or if the oldest rows are dead. Then rows have new numbers, in the
-        same order: returns their former ones."""
+        same order: returns which of the former rows are still there."""
         if self._dead > max(self.rows - self._dead, _DEAD_ROWS):
             return self._compact_all()
         if self._dead > self._oldest_max:
@@ -112,7 +112,7 @@ class KeyedRows:
         """More dead rows at the start are removed."""
         return max(self.rows // _OLDEST_SHARE, _DEAD_ROWS)
 
-    def _compact_all(self) -> Ints:
+    def _compact_all(self) -> Bools:
         """Chunks without dead rows stay as they are. The others are replaced one by one, so that there are not twice as
         many meanwhile."""
         live, masks = self._live[: self.rows], self._masks()
@@ -124,19 +124,20 @@ class KeyedRows:
         for mask in masks:
             chunk = former.pop()
             self._append_chunk(chunk if mask.all() else Chunk(chunk.rows.filter(pa.array(mask))))
-        return np.flatnonzero(live)
+        return live
 
-    def _drop_first(self, chunks: int) -> Ints | None:
+    def _drop_first(self, chunks: int) -> Bools | None:
         """Removes this many chunks from the start. Their rows are dead."""
         rows = int(starts_of(self._chunks[:chunks])[-1])
         if not rows:
             return None
         for index in self._indexes.values():
             index.drop_first(rows)
-        former = np.arange(rows, self.rows)
+        kept = np.ones(self.rows, bool)
+        kept[:rows] = False
         self._chunks, self._live = self._chunks[chunks:], self._live[rows:].copy()
         self.rows, self._dead = self.rows - rows, self._dead - rows
-        return former
+        return kept
 
     def all(self) -> list[pa.RecordBatch]:
         """The live rows, chunk by chunk, in the order of their numbers."""
@@ -174,8 +175,8 @@ class KeyedRows:
         self._replace(chunks, ~np.concatenate([np.zeros(0, bool), *dead]))
 
     def _replace(self, chunks: Sequence[Chunk], live: Bools) -> None:
-        if dropped := next((place for place, own in enumerate(self._chunks) if own is chunks[0]), 0) if chunks else 0:
-            self._drop_first(dropped)  # as the task did whose snapshot this is
+        # the task whose snapshot this is may have dropped the chunks before the first one
+        self._drop_first(next((place for place, own in enumerate(self._chunks) if chunks and own is chunks[0]), 0))
         same = unchanged(self._chunks, chunks)
         kept = int(starts_of(chunks)[same])
         if (live[:kept] & ~self._live[:kept]).any():

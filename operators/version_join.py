@@ -180,8 +180,8 @@ class VersionJoin(Operator):
         for part in parted(gone[~uses.used[gone]]):
             self._emit_alone(self._versions.take(part, self._kept[1]))
         self._versions.remove(gone)
-        if (former := self._versions.compact()) is not None:
-            self._load_uses(uses, uses.used[former])
+        if (kept := self._versions.compact()) is not None:
+            self._load_uses(uses, uses.used[kept])
 
     def _replaced(self, begun: Ints, watermark: int) -> Ints:
         """The versions before ``watermark`` that others before it have replaced, among those with the keys of the
