@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from clonos_py.columns.growing import GrowingArray
 from clonos_py.columns.views import Bools, Ints
 from clonos_py.operators.due_queue import DueQueue
 
@@ -13,34 +14,31 @@ class Unmatched:
     found to have none."""
 
     def __init__(self) -> None:
-        self._settled = np.zeros(0, bool)
-        self._rows = 0
+        self._settled = GrowingArray(bool)
         self._due = DueQueue()
 
     @property
     def settled(self) -> Bools:
         """By row: whether it is settled."""
-        return self._settled[: self._rows]
+        return self._settled.values
 
     def append(self, settled: Bools, last_match: Ints | None) -> None:
         """Adds rows. ``last_match``: the latest event time at which each may still get a match; None if that is never
         asked."""
-        first, self._rows = self._rows, self._rows + len(settled)
-        if self._rows > len(self._settled):
-            self._settled = np.append(self._settled[:first], np.zeros(self._rows, bool))
-        self._settled[first : self._rows] = settled
+        first = len(self.settled)
+        self._settled.append(settled)
         if last_match is not None:
             unsettled = np.flatnonzero(~settled)
             self._due.push(last_match[unsettled], first + unsettled)
 
     def settle(self, rows: Ints) -> None:
         """These rows have a match."""
-        self._settled[rows] = True
+        self.settled[rows] = True
 
     def settled_first(self, rows: Ints) -> Ints:
         """These rows have a match. Returns those for which it is the first one, once each, in their order."""
-        found = np.unique(rows[~self._settled[rows]])
-        self._settled[found] = True
+        found = np.unique(rows[~self.settled[rows]])
+        self.settled[found] = True
         return found
 
     def pop(self, watermark: int) -> Ints:
@@ -49,5 +47,5 @@ class Unmatched:
 
     def load(self, settled: Bools, last_match: Ints | None) -> None:
         """Replaces all rows."""
-        self._rows, self._settled, self._due = 0, np.zeros(0, bool), DueQueue()
+        self._settled, self._due = GrowingArray(bool), DueQueue()
         self.append(settled, last_match)

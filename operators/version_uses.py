@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from clonos_py.columns.growing import GrowingArray
 from clonos_py.columns.views import Bools, Ints
 from clonos_py.operators.due_queue import DueQueue
 
@@ -19,24 +20,24 @@ class VersionUses:
     @property
     def used(self) -> Bools:
         """By version: whether a left row has had it."""
-        return self._used[: self._versions]
+        return self._used.values
 
     def load(self, used: Bools, numbers: Ints, since: Ints) -> None:
         """Replaces all. ``numbers`` and ``since``: the versions that are not removed, and their times."""
-        self._used, self._versions = used.copy(), len(used)
+        self._used = GrowingArray(bool)
+        self._used.append(used)
         self._begins, self._ends = DueQueue(), DueQueue()
         self._push(numbers, since)
 
     def append(self, since: Ints) -> None:
         """Adds versions, by their times."""
-        first, self._versions = self._versions, self._versions + len(since)
-        if self._versions > len(self._used):
-            self._used = np.append(self._used[:first], np.zeros(self._versions, bool))
-        self._push(np.arange(first, self._versions), since)
+        first = len(self.used)
+        self._used.append(np.zeros(len(since), bool))
+        self._push(np.arange(first, first + len(since)), since)
 
     def use(self, numbers: Ints) -> None:
         """Left rows have had these versions."""
-        self._used[numbers] = True
+        self.used[numbers] = True
 
     def begun(self, watermark: int) -> Ints:
         """The versions that are valid from before ``watermark`` on, and were not returned before."""
