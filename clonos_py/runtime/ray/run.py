@@ -117,7 +117,7 @@ def drive(
     ``prepared``: what has started ahead for it; then there are no such processes. ``has_run``: tasks wait for room, as
     those do whose node was lost, also if the run has no process left."""
     ordered_kills, name = kills(plan, settings), JobName(plan.job, identity.namespace)
-    _tls_files(settings)
+    _tls_files(settings)  # files that cannot be used end the run before anything starts
     clock = identity.clock.here()
     publisher = EventPublisher(plan, clock.now_us(), listener, ordered_kills)
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
