@@ -176,11 +176,11 @@ class CoordinatorActor:
             inbox = self._inboxes.setdefault(number, InOrder(self._loop.put))
         inbox.take(sequence, messages.decode_to_coordinator(message))
 
-    def introduce(self, number: int, pid: int, node: str) -> None:
-        """Takes the place of a process."""
+    def introduce(self, number: int, pid: int, thread: int, node: str) -> None:
+        """Takes the place of a process. ``thread``: see ``ProcessHandle.of``."""
         self._ready.wait()
         assert self._platform is not None
-        self._platform.introduce(number, pid, node)
+        self._platform.introduce(number, pid, thread, node)
 
     def already_left(self, number: int) -> None:
         """A process that was taken over had already left, because the lost coordinator had dismissed it."""

@@ -374,7 +374,7 @@ class DriverActor:
         if (preparing := self._preparing) is not None:
             preparing.deliver(number, sequence, message)
 
-    def introduce(self, number: int, pid: int, node: str) -> None:
+    def introduce(self, number: int, pid: int, thread: int, node: str) -> None:
         """A process has a place. The coordinator that adopts it asks again."""
 
     def printed(self, number: int, lines: str, origin: LineOrigin) -> bool:

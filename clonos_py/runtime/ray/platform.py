@@ -21,6 +21,7 @@ from clonos_py.model.messages import Promote, StatusReport, Stop, ToProcess
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import NodeResources, import_ray, node_ids, node_resources
+from clonos_py.runtime.ray.death_watch import DeathWatch
 from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
@@ -31,6 +32,9 @@ from clonos_py.runtime.roster import NO_PLACE, Roster
 
 _AGAIN_S = 1.0
 """The time between attempts to look up the nodes."""
+_FREED_S = 1.0
+"""How long Ray may take until it knows of a death, and what the process had is free."""
+_DIED = "its process died"
 
 
 class RayPlatform:
@@ -70,6 +74,10 @@ class RayPlatform:
         """The process id and the node of each process."""
         self._handles: dict[int, ProcessHandle] = {}
         """Handles of the processes on this node."""
+        self._death_watch = DeathWatch(self._on_died_here)
+        self._unknown_to_ray: set[int] = set()
+        """Host processes that have died, which Ray does not know yet."""
+        self._known_to_ray = threading.Condition(self._lock)
         self._crashed: set[int] = set()
         """Processes that an ordered failure has killed, which may not have ended yet."""
         self._remote_cpu = RemoteCpuTimes()
@@ -88,6 +96,8 @@ class RayPlatform:
 
     def _start_on_a_node(self, request: StartProcess) -> None:
         """Looks up the nodes, in a thread of its own: while Ray's head is gone nobody answers, and the job goes on."""
+        if request.demand:
+            self._await_that_ray_knows()
         while not self._closed.is_set():
             try:
                 nodes = node_resources() if request.demand else dict.fromkeys(node_ids())
@@ -99,6 +109,12 @@ class RayPlatform:
                 self._notify(NoRoom(request.process, lacking))
                 self._room_waits.add(request)
             return
+
+    def _await_that_ray_knows(self) -> None:
+        """Until Ray knows of a death, what the process had is not free."""
+        with self._known_to_ray:
+            if not self._known_to_ray.wait_for(lambda: not self._unknown_to_ray, _FREED_S):
+                self._unknown_to_ray.clear()
 
     def _begin(self, request: StartProcess, nodes: Mapping[str, NodeResources | None]) -> bool:
         """Requests the process from the driver, if it is still wanted. False if it has no place. ``nodes``: with what
@@ -166,12 +182,15 @@ class RayPlatform:
             watched = self._watched[host_process] = actor.watch.remote(self._term)
             watched.future().add_done_callback(self._ended(host_process))
 
-    def introduce(self, number: int, pid: int, node: str) -> None:
+    def introduce(self, number: int, pid: int, thread: int, node: str) -> None:
+        """``thread``: see ``ProcessHandle.of``."""
         with self._lock:
             if self._roster.introduce(number, node):
                 self.places[number] = pid, node
-                if node == self._node and (handle := ProcessHandle.of(pid)) is not None:
+                here = node == self._node and number not in self._handles
+                if here and (handle := ProcessHandle.of(pid, thread)) is not None:
                     self._handles[number] = handle
+                    self._death_watch.add(number, handle)
 
     def seen(self, number: int) -> None:
         """A process has sent a message, so its node is not suspected."""
@@ -242,6 +261,7 @@ class RayPlatform:
 
     def close(self, patience_s: float) -> None:
         self._room_waits.close()
+        self._death_watch.close()
         self._closed.set()
         watched = [self._watched[host] for host in list(self._actors) if self._roster.belongs_to_a_task(host)]
         if watched:
@@ -254,19 +274,33 @@ class RayPlatform:
         calling Ray: so another thread does the work."""
 
         def submit_end(future: Any) -> None:
-            self._death_executor.submit(self._on_host_process_ended, host_process, future.exception())
+            self._death_executor.submit(self._on_end_known_to_ray, host_process, future.exception())
 
         return submit_end
 
-    def _on_host_process_ended(self, host_process: int, problem: BaseException | None) -> None:
+    def _on_died_here(self, number: int) -> None:
+        """A process of this node has died. A thread that watches these calls it."""
+        with self._lock:
+            host_process = self._roster.host_process(number)
+            if host_process is None:
+                return
+            self._unknown_to_ray.add(host_process)
+        self._death_executor.submit(self._on_host_process_ended, host_process, _DIED, died=True)
+
+    def _on_end_known_to_ray(self, host_process: int, problem: BaseException | None) -> None:
+        with self._known_to_ray:
+            self._unknown_to_ray.discard(host_process)
+            self._known_to_ray.notify_all()
+        self._on_host_process_ended(host_process, _cause(problem), died=problem is not None)
+
+    def _on_host_process_ended(self, host_process: int, reason: str, died: bool) -> None:
         with self._lock:
             self._actors.pop(host_process, None)
             numbers = self._roster.in_host_process(host_process)
             place = next((self.places[number] for number in numbers if number in self.places), None)
             dead = self._end(host_process)
-        if problem is not None and place is not None and dead:
+        if died and place is not None and dead:
             self._read_crash_notes(*place)
-        reason = _cause(problem)
         for number in dead:
             self._notify(ProcessDied(number, reason))
 
@@ -300,6 +334,7 @@ class RayPlatform:
         """Drops what is kept of a process that has left."""
         self._waiting.pop(number, None)
         if (handle := self._handles.pop(number, None)) is not None:
+            self._death_watch.remove(number)
             handle.close()
         self.places.pop(number, None)
         self._crashed.discard(number)
@@ -315,4 +350,4 @@ def _cause(problem: BaseException | None) -> str:
         return text.split("\n")[0]
     if "node has died" in text:
         return "its node was lost"
-    return "the node is low on memory, Ray ended its process" if "low on memory" in text else "its process died"
+    return "the node is low on memory, Ray ended its process" if "low on memory" in text else _DIED

@@ -112,6 +112,11 @@ class ProcessActor:
         self._hosted: dict[int, HostedProcess] = {}
         self._task = -1
         """The number of the process that was promoted; -1 if none was."""
+        idle = threading.Thread(target=threading.Event().wait, name="idle", daemon=True)
+        idle.start()
+        assert idle.native_id is not None
+        self._idle_thread = idle.native_id
+        """A thread that ends with this process, and before its memory is freed."""
         defer_pandas()
         tune_interpreter()
         print_on(CarriedLines(partial(self._carry, LineOrigin.SINK)))
@@ -275,7 +280,7 @@ class ProcessActor:
 
     def _introduce(self, hosted: HostedProcess) -> None:
         node, _ = _place()
-        self._coordinator.introduce.remote(hosted.number, os.getpid(), node)
+        self._coordinator.introduce.remote(hosted.number, os.getpid(), self._idle_thread, node)
 
     def _carry(self, origin: LineOrigin, lines: str) -> bool:
         """Sends lines to the coordinator. False if it has not taken them: they then wait, for example until there is a

@@ -1,8 +1,12 @@
-"""The platform on Ray while Ray's head does not answer: the coordinator's loop, which calls it, must not wait."""
+"""The platform on Ray while Ray's head does not answer: the coordinator's loop, which calls it, must not wait. And
+deaths, of which it knows before Ray."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -10,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from clonos_py.job.events import StartProcess
+from clonos_py.job.events import ProcessDied, StartProcess
 from clonos_py.model.ids import TaskId
+from clonos_py.model.resources import Resources
 from clonos_py.runtime.ray import platform as ray_platform
 from clonos_py.runtime.ray.actor_registry import ProcessRequest
 from clonos_py.runtime.ray.platform import RayPlatform
@@ -34,12 +39,14 @@ class Ray:
         return SimpleNamespace(get_node_id=lambda: "node", current_actor=None)
 
 
-def platform(patch: pytest.MonkeyPatch, nodes: Any, folder: Path) -> tuple[RayPlatform, SimpleQueue[ProcessRequest]]:
+def platform(
+    patch: pytest.MonkeyPatch, nodes: Any, folder: Path, notify: Any = lambda event: None
+) -> tuple[RayPlatform, SimpleQueue[ProcessRequest]]:
     patch.setattr(ray_platform, "import_ray", lambda: Ray)
     patch.setattr(ray_platform, "node_ids", nodes)
     patch.setattr(ray_platform, "_AGAIN_S", 0.001)
     requested: SimpleQueue[ProcessRequest] = SimpleQueue()
-    return RayPlatform(requested.put, lambda number: None, lambda event: None, 0, 1, folder), requested
+    return RayPlatform(requested.put, lambda number: None, notify, 0, 1, folder), requested
 
 
 def test_a_process_is_requested_when_the_head_is_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -89,4 +96,62 @@ def test_a_process_that_is_not_wanted_any_more_is_not_requested(
     killed.set()
     found.start(StartProcess(2, REQUEST.task))
     assert requested.get(timeout=WAIT_S_MAX).number == 2
+    found.close(0.0)
+
+
+class Actor:
+    """A host process as far as a platform asks. ``ended``: what Ray says of its end."""
+
+    def __init__(self) -> None:
+        self.ended: Future[None] = Future()
+        self.watch = SimpleNamespace(remote=lambda term: SimpleNamespace(future=lambda: self.ended))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have no handles")
+def test_a_death_is_known_before_ray_knows_and_what_the_process_had_is_free_afterwards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events: SimpleQueue[Any] = SimpleQueue()
+    asked: SimpleQueue[str] = SimpleQueue()
+
+    def resources() -> dict[str, Any]:
+        asked.put("asked")
+        return {"node": SimpleNamespace(free=Resources(cpus=1.0))}
+
+    found, requested = platform(monkeypatch, lambda: ["node"], tmp_path, events.put)
+    monkeypatch.setattr(ray_platform, "node_resources", resources)
+    monkeypatch.setattr(ray_platform, "_FREED_S", WAIT_S_MAX)
+    found.start(REQUEST)
+    requested.get(timeout=WAIT_S_MAX)
+    actor, process = Actor(), subprocess.Popen(["sleep", "600"])
+    found.join(1, actor)
+    found.introduce(1, process.pid, process.pid, "node")
+    process.kill()
+    process.wait()
+    assert events.get(timeout=WAIT_S_MAX) == ProcessDied(1, "its process died")
+    found.start(StartProcess(2, REQUEST.task, demand=Resources(cpus=1.0)))
+    found.start(StartProcess(3, REQUEST.task))
+    assert asked.empty()
+    assert requested.empty()
+    actor.ended.set_exception(HeadGoneError("it died"))
+    assert requested.get(timeout=WAIT_S_MAX).number == 2
+    assert requested.get(timeout=WAIT_S_MAX).number == 3
+    assert events.empty()
+    found.close(0.0)
+
+
+def test_an_end_that_only_ray_knows_is_reported_with_what_ray_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events: SimpleQueue[Any] = SimpleQueue()
+    found, requested = platform(monkeypatch, lambda: ["node"], tmp_path, events.put)
+    found.start(REQUEST)
+    requested.get(timeout=WAIT_S_MAX)
+    actor = Actor()
+    found.join(1, actor)
+    pid = 2**22 + 1
+    (tmp_path / f"{pid}.note").touch()  # crash notes lie in a folder that both nodes have
+    found.introduce(1, pid, pid, "another node")
+    actor.ended.set_exception(HeadGoneError("its node has died"))
+    assert events.get(timeout=WAIT_S_MAX) == ProcessDied(1, "its node was lost")
     found.close(0.0)
