@@ -182,6 +182,12 @@ class CoordinatorActor:
         assert self._platform is not None
         self._platform.introduce(number, pid, thread, node)
 
+    def neighbour_died(self, number: int) -> None:
+        """A process on another node has died, says one beside it."""
+        self._ready.wait()
+        assert self._platform is not None
+        self._platform.on_died(number)
+
     def already_left(self, number: int) -> None:
         """A process that was taken over had already left, because the lost coordinator had dismissed it."""
         self._ready.wait()

@@ -22,6 +22,7 @@ from clonos_py.runtime import crash_notes
 from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import NodeResources, import_ray, node_ids, node_resources
 from clonos_py.runtime.ray.death_watch import DeathWatch
+from clonos_py.runtime.ray.neighbours import Neighbours, NeighbourWatch
 from clonos_py.runtime.ray.opened_actors import on_node
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
@@ -74,7 +75,10 @@ class RayPlatform:
         """The process id and the node of each process."""
         self._handles: dict[int, ProcessHandle] = {}
         """Handles of the processes on this node."""
-        self._death_watch = DeathWatch(self._on_died_here)
+        self._death_watch = DeathWatch(self.on_died)
+        self._neighbours = Neighbours()
+        self._threads: dict[int, int] = {}
+        """By process on another node: see ``ProcessHandle.of``."""
         self._unknown_to_ray: set[int] = set()
         """Host processes that have died, which Ray does not know yet."""
         self._known_to_ray = threading.Condition(self._lock)
@@ -187,10 +191,19 @@ class RayPlatform:
         with self._lock:
             if self._roster.introduce(number, node):
                 self.places[number] = pid, node
-                here = node == self._node and number not in self._handles
-                if here and (handle := ProcessHandle.of(pid, thread)) is not None:
+                host_process = self._roster.host_process(number)
+                if node != self._node and host_process is not None:
+                    self._threads[number] = thread
+                    self._have_watched(self._neighbours.add(number, node, host_process))
+                elif number not in self._handles and (handle := ProcessHandle.of(pid, thread)) is not None:
                     self._handles[number] = handle
                     self._death_watch.add(number, handle)
+
+    def _have_watched(self, watches: list[NeighbourWatch]) -> None:
+        """Asks processes on other nodes to report the deaths of their neighbours."""
+        for watcher, watched in watches:
+            if (actor := self._actor(watcher)) is not None:
+                actor.watch_neighbour.remote(watched, self.places[watched][0], self._threads[watched])
 
     def seen(self, number: int) -> None:
         """A process has sent a message, so its node is not suspected."""
@@ -278,8 +291,8 @@ class RayPlatform:
 
         return submit_end
 
-    def _on_died_here(self, number: int) -> None:
-        """A process of this node has died. A thread that watches these calls it."""
+    def on_died(self, number: int) -> None:
+        """A process has died, says one on its node."""
         with self._lock:
             host_process = self._roster.host_process(number)
             if host_process is None:
@@ -337,6 +350,8 @@ class RayPlatform:
             self._death_watch.remove(number)
             handle.close()
         self.places.pop(number, None)
+        self._threads.pop(number, None)
+        self._have_watched(self._neighbours.remove(number))
         self._crashed.discard(number)
         self._dismissed(number)
 

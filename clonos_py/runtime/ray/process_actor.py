@@ -37,6 +37,8 @@ from clonos_py.runtime.ray.shipping import unpack
 
 if TYPE_CHECKING:
     from clonos_py.runtime.memory_limit import MemoryWatch
+    from clonos_py.runtime.ray.death_watch import DeathWatch
+    from clonos_py.runtime.ray.process_handle import ProcessHandle
 
 _PROCESS_THREADS = 8
 """One thread runs ``watch``, two may still run calls of a former coordinator, the others deliver messages."""
@@ -117,6 +119,8 @@ class ProcessActor:
         assert idle.native_id is not None
         self._idle_thread = idle.native_id
         """A thread that ends with this process, and before its memory is freed."""
+        self._neighbours: dict[int, ProcessHandle] = {}
+        self._death_watch: DeathWatch | None = None
         defer_pandas()
         tune_interpreter()
         print_on(CarriedLines(partial(self._carry, LineOrigin.SINK)))
@@ -260,6 +264,23 @@ class ProcessActor:
         if hosted is None:
             return False
         return hosted.ended or (hosted.process is not None and self._term >= term)
+
+    def watch_neighbour(self, number: int, pid: int, thread: int) -> None:
+        """Reports the death of a process on this node to the coordinator, which is on another one. ``thread``: see
+        ``ProcessHandle.of``."""
+        from clonos_py.runtime.ray.death_watch import DeathWatch  # not needed on the coordinator's node
+        from clonos_py.runtime.ray.process_handle import ProcessHandle
+
+        with self._changed:
+            if number not in self._neighbours and (handle := ProcessHandle.of(pid, thread)) is not None:
+                self._neighbours[number] = handle
+                self._death_watch = self._death_watch or DeathWatch(self._on_neighbour_died)
+                self._death_watch.add(number, handle)
+
+    def _on_neighbour_died(self, number: int) -> None:
+        with self._changed:
+            self._neighbours.pop(number).close()
+            self._coordinator.neighbour_died.remote(number)
 
     def cpu_us(self, pid: int) -> int | None:
         """The processor time that a process of this node has used; None if there is none."""

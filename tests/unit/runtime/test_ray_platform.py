@@ -30,9 +30,17 @@ class HeadGoneError(Exception):
 
 
 class Ray:
-    """What a platform asks of Ray before it has processes."""
+    """What a platform asks of Ray."""
 
     exceptions = SimpleNamespace(RayError=HeadGoneError, RayActorError=HeadGoneError)
+
+    @staticmethod
+    def kill(actor: Any) -> None:
+        pass
+
+    @staticmethod
+    def wait(calls: Any, num_returns: int, timeout: float) -> None:
+        pass
 
     @staticmethod
     def get_runtime_context() -> Any:
@@ -105,6 +113,8 @@ class Actor:
     def __init__(self) -> None:
         self.ended: Future[None] = Future()
         self.watch = SimpleNamespace(remote=lambda term: SimpleNamespace(future=lambda: self.ended))
+        self.watched: list[tuple[int, int, int]] = []
+        self.watch_neighbour = SimpleNamespace(remote=lambda *watched: self.watched.append(watched))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have no handles")
@@ -154,4 +164,27 @@ def test_an_end_that_only_ray_knows_is_reported_with_what_ray_says(
     found.introduce(1, pid, pid, "another node")
     actor.ended.set_exception(HeadGoneError("its node has died"))
     assert events.get(timeout=WAIT_S_MAX) == ProcessDied(1, "its node was lost")
+    found.close(0.0)
+
+
+def test_processes_on_another_node_report_the_deaths_of_their_neighbours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events: SimpleQueue[Any] = SimpleQueue()
+    found, requested = platform(monkeypatch, lambda: ["other"], tmp_path, events.put)
+    actors = {number: Actor() for number in (1, 2, 3)}
+    for number, actor in actors.items():
+        found.start(StartProcess(number, REQUEST.task))
+        requested.get(timeout=WAIT_S_MAX)
+        found.join(number, actor)
+        (tmp_path / f"{number}.note").touch()
+        found.introduce(number, number, 10 * number, "other")
+    assert [actor.watched for actor in actors.values()] == [[(2, 2, 20)], [(1, 1, 10), (3, 3, 30)], []]
+    found.on_died(2)
+    assert events.get(timeout=WAIT_S_MAX) == ProcessDied(2, "its process died")
+    assert actors[1].watched[1:] == [(3, 3, 30)]
+    assert actors[3].watched == [(1, 1, 10)]
+    found.on_died(2)
+    found.kill(3)
+    assert events.empty()
     found.close(0.0)
