@@ -2,7 +2,8 @@
 
 Some scripts run only when their name is given. ``digests`` and ``soak`` print no figures: ``digests`` compares the
 results of the queries on every driver, and ``soak`` checks the output of jobs after hundreds of failures. ``memory``
-and ``state`` need gigabytes, ``peers`` installs other engines, ``kafka`` starts brokers, ``postgres`` a database, and
+and ``state`` need gigabytes, ``peers`` installs other engines, ``limit`` is for a machine that
+does nothing else, ``kafka`` starts brokers, ``postgres`` a database, and
 ``checkmate`` takes days. ``prices`` fits the costs of the simulated cluster. ``cec`` measures continuous eventual
 checkpoints, ``interval`` checkpoint intervals, and ``rescale`` how long a change of the parallelism pauses a run."""
 
@@ -34,6 +35,7 @@ from clonos_py.bench import (
 )
 from clonos_py.bench.checkmate import command as checkmate
 from clonos_py.bench.kafka import command as kafka
+from clonos_py.bench.limit import command as limit
 from clonos_py.bench.peers import command as peers
 from clonos_py.bench.postgres import command as postgres
 from clonos_py.cli.endings import ended
@@ -56,6 +58,7 @@ _BY_NAME = (
     interval.command,
     kernels.command,
     kafka.command,
+    limit.command,
     memory.command,
     peers.command,
     postgres.command,

@@ -23,6 +23,7 @@ CHAINS = ("rebalanced", "rebalanced_q1", "rebalanced_q2", "chain", "wide_chain",
 """Jobs that are not part of Nexmark. They measure the cost of shuffles, and of a Python call per row."""
 
 EventSource: TypeAlias = NexmarkSource | RecordedEvents
+Transformation: TypeAlias = Callable[[Streams], Stream[Any] | Table[Any]]
 
 
 def unchanged(streams: Streams) -> Streams:
@@ -33,14 +34,20 @@ def build(
     query: str, source: EventSource, sink: SinkDefinition, prepare: Callable[[Streams], Streams] = unchanged
 ) -> Job:
     """The job of a query over the events, after ``prepare``. Raises SettingError for an unknown query."""
-    if query not in (*QUERIES, *CHAINS):
-        raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join((*QUERIES, *CHAINS))}")
-    transform: Callable[[Streams], Stream[Any] | Table[Any]] = getattr(_module(query), query)
+    transform = transformation(query)
     job = Job(f"nexmark-{query.replace('_', '-')}")
     person, auction, bid = job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order)
     result = transform(prepare(Streams(person, auction, bid)))
     (_final(result, sink) if isinstance(result, Table) else result).sink(sink)
     return job
+
+
+def transformation(query: str) -> Transformation:
+    """The function of a query. Raises SettingError for an unknown query."""
+    if query not in (*QUERIES, *CHAINS):
+        raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join((*QUERIES, *CHAINS))}")
+    found: Transformation = getattr(_module(query), query)
+    return found
 
 
 def files_of(query: str, folder: str) -> FileSink:
