@@ -7,7 +7,10 @@ when they are first asked for, so that the rooms below, and ``clonos --help``, d
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+from clonos_py.model import allocation
 
 if TYPE_CHECKING:
     from clonos_py.dsl.aggregates import aggregate_by as aggregate_by
@@ -77,6 +80,8 @@ if TYPE_CHECKING:
     from clonos_py.services.open_context import OpenContext as OpenContext
     from clonos_py.stored_state.reading import StoredState as StoredState
     from clonos_py.stored_state.reading import read_state as read_state
+
+allocation.prepare(os.environ)
 
 _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),

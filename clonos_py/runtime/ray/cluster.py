@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from clonos_py.model.allocation import ALLOCATOR_ENVIRONMENT
 from clonos_py.model.errors import ClusterError, ClusterLostError, SettingError, Terminated
 from clonos_py.model.ids import DEFAULT_NAMESPACE
 from clonos_py.model.resources import NO_RESOURCES, Resources
 from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect, patience_with_local_ray
 from clonos_py.runtime.ray.process_table import cluster_addresses
-from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
     "PYTHONHASHSEED": "0",

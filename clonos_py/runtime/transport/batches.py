@@ -19,11 +19,6 @@ from clonos_py.columns.compact import compact
 from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.validity import check_batch
 
-ALLOCATOR_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "mimalloc", "MIMALLOC_PURGE_DELAY": "-1"}
-"""The environment of every process that holds frames, set before Arrow is loaded. The allocator then reuses the memory
-of freed frames. If it returned the memory to the system, each page of each new frame would fault (2 MB frames: 0.8 ms
-instead of 0.03 ms)."""
-
 _CONTINUATION = 0xFFFFFFFF
 _PREFIX = struct.Struct("<II")
 _U16, _U32, _I32 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<i")

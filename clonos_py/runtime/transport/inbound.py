@@ -2,7 +2,7 @@
 
 Small frames are cut out of a staging buffer, many per read. The body of a large frame is read directly into memory of
 Arrow's allocator. It needs no copy, and is freed when no array refers to it any more. The allocator is set to keep its
-memory (``ALLOCATOR_ENVIRONMENT`` in ``batches``), so that it is reused without page faults.
+memory (``model/allocation.py``), so that it is reused without page faults.
 
 Memory is not touched before its bytes arrive, even if a frame claims a large length. A peer that has not proven the
 secret gets only a staging buffer that is large enough for its handshake.
