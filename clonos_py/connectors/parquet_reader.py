@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from clonos_py.columns.casting import cast
-from clonos_py.columns.views import concat
+from clonos_py.columns.views import concat, plain_type
+from clonos_py.connectors.decoding_ahead import DecodedAhead
 from clonos_py.connectors.file_content import ContentStream, FileContent, LocalContent
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
 from clonos_py.connectors.partitions import PartitionRead
@@ -52,8 +53,8 @@ class ParquetPartition:
         self._file: pq.ParquetFile | None = None
         self._footer = 0
         self._group_starts: list[int] = []
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._batches_group, self._batches_at = -1, -1
+        self._batches: DecodedAhead | None = None
+        self._batches_at = -1
         self._carry: pa.Table | None = None
 
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
@@ -118,27 +119,41 @@ class ParquetPartition:
         return SourceError(f"{self.name} has shrunk to {total} rows, {expected} were expected; {UNCHANGED}")
 
     def _rows(self, start: int, stop: int) -> pa.RecordBatch:
-        group = bisect_right(self._group_starts, start) - 1
-        if (self._batches_group, self._batches_at) != (group, start):
-            self._batches = self._opened().iter_batches(
-                _decoded_rows(stop - start), row_groups=[group], columns=self._file_schema().names, use_threads=False
-            )
-            self._carry = self._file_schema().empty_table()
-            self._take(start - self._group_starts[group])
-        self._batches_group, self._batches_at = group, stop
+        if self._batches_at != start:
+            self._seek(start, _decoded_rows(stop - start))
+        self._batches_at = stop
         return self._conforming(self._take(stop - start), start)
 
+    def _seek(self, start: int, decoded_rows: int) -> None:
+        """The next rows taken begin at ``start``."""
+        self._stop_decoding()
+        group = bisect_right(self._group_starts, start) - 1
+        batches = self._decoded(group, decoded_rows)
+        self._batches = DecodedAhead(batches, ahead=self._content is None)
+        self._carry = self._file_schema().empty_table()
+        self._take(start - self._group_starts[group])
+
+    def _decoded(self, group: int, decoded_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of this row group and all later ones. No batch crosses a row group."""
+        file, schema = self._opened(), self._file_schema()
+        for number in range(group, file.metadata.num_row_groups):
+            for batch in file.iter_batches(decoded_rows, row_groups=[number], columns=schema.names, use_threads=False):
+                yield _plain(batch, schema)
+
     def _take(self, count: int) -> pa.Table:
-        """The next ``count`` rows of the current row group."""
+        """The next ``count`` rows."""
         assert self._carry is not None
+        assert self._batches is not None
         while self._carry.num_rows < count:
             self._carry = pa.concat_tables([self._carry, pa.Table.from_batches([next(self._batches)])])
         taken, self._carry = self._carry.slice(0, count), self._carry.slice(count)
         return taken
 
     def _file_schema(self) -> pa.Schema:
-        file_schema = self._opened().schema_arrow
-        return pa.schema([file_schema.field(name) for name in self._schema.names if name in file_schema.names])
+        """The requested columns that the file has, as ``_plain`` gives them."""
+        found = self._opened().schema_arrow
+        fields = [found.field(name) for name in self._schema.names if name in found.names]
+        return pa.schema([field.with_type(plain_type(field.type)) for field in fields])
 
     def _conforming(self, rows: pa.Table, start: int) -> pa.RecordBatch:
         columns = [
@@ -199,7 +214,13 @@ class ParquetPartition:
                     "name: rename them in the file, or leave them out of the schema"
                 )
 
+    def _stop_decoding(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
+        self._batches = None
+
     def _close(self) -> None:
+        self._stop_decoding()
         if self._file is not None:
             self._file.close()
         self._file, self._carry, self._batches_at = None, None, -1
@@ -209,6 +230,14 @@ def _decoded_rows(asked: int) -> int:
     """How many rows to decode at a time. Most ranges are as long as the first of their row group; decoding exactly so
     many avoids putting pieces together, which copies them."""
     return min(max(asked, _DECODED_ROWS_MIN), PIECE_ROWS)
+
+
+def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows without dictionaries, which ``schema`` does not have."""
+    columns = [
+        column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _repeated(footer: pq.FileMetaData) -> list[str]:

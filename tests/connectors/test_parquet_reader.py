@@ -40,7 +40,7 @@ def path(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_ranges_are_the_rows_of_the_file(table: pa.Table, path: str, columns: list[str], rows: int) -> None:
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     partition = ParquetPartition(path, schema, None)
-    for start in [*range(0, ROWS, rows), 5_000]:
+    for start in [*range(0, ROWS, rows), 25_000, 5_000]:
         found = partition.range(start, min(start + rows, ROWS))
         assert found.schema == schema
         assert found.to_pylist() == table.select(columns).slice(start, rows).to_pylist()
