@@ -32,7 +32,7 @@ UNNEEDED = {
     "zoneinfo",
 }
 UNNEEDED_ROOMS = {"cli", "dsl", "evaluation", "job", "plan", "settings", "testing"}
-ROOM_MODULES_MAX = 253
+ROOM_MODULES_MAX = 255
 PROCESS = """
 import json, sys
 from queue import SimpleQueue

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import xxhash
 
 from clonos_py.channel.frames import Frame, FrameHeader, FrameKind
+from clonos_py.columns.page_samples import LARGE_BYTES, sample
 from clonos_py.link.instructions import Acknowledgement
 from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.batches import decode_batch, encode_batch, pack_batch, unpack_batch
@@ -17,9 +17,6 @@ from clonos_py.runtime.transport.batches import decode_batch, encode_batch, pack
 _header_encoder = msgspec.msgpack.Encoder()
 _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)
 _ack_decoder: msgspec.msgpack.Decoder[Acknowledgement] = msgspec.msgpack.Decoder(Acknowledgement)
-
-_PAGE_BYTES, _EVERY = 4_096, 8
-"""A sampled checksum covers the first page of every eight, and the end that fills no eight pages."""
 
 
 class WireCodec:
@@ -62,13 +59,11 @@ def decode_ack(data: bytes) -> Acknowledgement:
 
 
 def _checksum(body: pa.Buffer, sampled: bool) -> int:
-    view, stride = memoryview(body), _PAGE_BYTES * _EVERY
-    if not sampled or body.size < 2 * stride:
-        return xxhash.xxh3_64_intdigest(view)
-    whole = body.size // stride * stride
-    pages = np.frombuffer(view[:whole], np.uint8).reshape(-1, stride)[:, :_PAGE_BYTES]
-    hashed = xxhash.xxh3_64(pages.tobytes(), seed=body.size)
-    hashed.update(view[whole:])
+    if not sampled or body.size < LARGE_BYTES:
+        return xxhash.xxh3_64_intdigest(memoryview(body))
+    hashed = xxhash.xxh3_64(seed=body.size)
+    for part in sample(body):
+        hashed.update(part)
     return hashed.intdigest()
 
 

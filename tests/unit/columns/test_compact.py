@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.columns import compact as compacting
-from clonos_py.columns.compact import compact
+from clonos_py.columns.compact import compact, sampled_checksum
 
 _ROWS = 40
 _COLUMNS: dict[str, list[Any] | pa.Array[Any]] = {
@@ -46,6 +47,7 @@ def test_a_slice_has_the_same_bytes_as_its_rows_alone(name: str) -> None:
             rows = pa.RecordBatch.from_pylist(part.to_pylist(), schema=whole.schema)
             assert compact(part).equals(rows)
             assert compact(part).serialize() == compact(rows).serialize(), (start, stop)
+            assert sampled_checksum(part) == sampled_checksum(rows), (start, stop)
 
 
 def test_large_columns_that_fill_their_buffers_are_not_copied() -> None:
@@ -58,3 +60,37 @@ def test_a_slice_of_texts_has_the_same_bytes_as_its_texts_alone(texts: list[str]
     start = data.draw(st.integers(0, len(texts) - 1))
     part = pa.record_batch({"text": texts}).slice(start)
     assert compact(part).serialize() == compact(pa.record_batch({"text": texts[start:]})).serialize()
+
+
+@pytest.mark.parametrize("name", _COLUMNS)
+def test_a_sampled_checksum_is_another_one_for_other_rows(name: str) -> None:
+    whole = pa.record_batch({"column": _COLUMNS[name]})
+    parts = [whole.slice(start, rows) for rows in (1, 5) for start in range(_ROWS - rows + 1)]
+    different = {str(part.to_pylist()): sampled_checksum(part) for part in parts}
+    assert len(set(different.values())) == len(different)
+
+
+def test_a_sampled_checksum_covers_an_eighth_of_the_pages_and_the_end() -> None:
+    numbers = np.zeros(40_000, np.int64)
+    found = set()
+    for row in (None, 0, 511, 512, 4_095, 4_096, 39_999):
+        values = numbers.copy()
+        if row is not None:
+            values[row] = 1
+        found.add((row in (None, 512, 4_095), sampled_checksum(pa.record_batch({"n": values}))))
+    assert sorted(covered for covered, _ in found) == [False, False, False, False, True]
+
+
+def test_a_validity_mask_without_nulls_does_not_change_a_sampled_checksum() -> None:
+    plain = pa.array([1, 2, 3])
+    _, values = plain.buffers()
+    masked = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\x07"), values])
+    assert sampled_checksum(pa.record_batch({"n": masked})) == sampled_checksum(pa.record_batch({"n": plain}))
+
+
+def test_nulls_and_the_ends_of_texts_change_a_sampled_checksum() -> None:
+    plain = pa.array([1, 2, 3])
+    _, values = plain.buffers()
+    without_first = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\x06"), values])
+    columns: list[pa.Array[Any]] = [plain, without_first, pa.array(["ab", "c"]), pa.array(["a", "bc"])]
+    assert len({sampled_checksum(pa.record_batch({"column": column})) for column in columns}) == len(columns)
