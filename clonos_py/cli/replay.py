@@ -157,6 +157,7 @@ def _check_fit(parameters: Mapping[str, Any]) -> None:
             ("changed" in given) != ("diff" in given),
             "--with NEW.py and --diff belong together: name the changed code, and compare",
         ),
+        ("changed" not in given and "drop_state" in given, "--drop-state is of --with: add --with NEW.py and --diff"),
         ("changed" in given and "task" in given, "--diff compares all tasks: omit --task"),
         (
             "changed" in given and (stops or traces or is_test),

@@ -28,6 +28,7 @@ class CompletedCheckpoint:
         self.run = self._lineage = lineage
         """The name of this run."""
         self._renumberings, self._closed = 0, frozenset[str]()
+        self._decided = manifest.decided if manifest is not None else []
         self.stay_ended: tuple[str, ...] = ()
         """Sources that had ended before others, in all or some of their tasks, and are not read again by these in this
         run."""
@@ -113,6 +114,7 @@ class CompletedCheckpoint:
             kinds=kinds_of(self._plan),
             run=self.run,
             closed=sorted(self._closed),
+            decided=self._decided,
             definitions=definitions_of(self._plan),
             estimates=self.estimates(),
             recorded=self._recorded and msgspec.structs.replace(self._recorded, first=self.manifest is None),

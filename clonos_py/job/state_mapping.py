@@ -53,11 +53,13 @@ def mapped(
     manifest: Manifest | None, plan: PhysicalPlan, mapping: StateMapping, code_digest: str = "", run: str = ""
 ) -> Manifest | None:
     """The checkpoint to resume from, with its state under the operator names of ``plan``. A decision about state that
-    the checkpoint no longer holds is ignored: an earlier run has carried it out. So are all decisions if this ``run``
+    the checkpoint no longer holds is ignored if an earlier run has carried it out. So are all decisions if this ``run``
     has taken the checkpoint: its state is that of the operators since then. Raises UnmappedStateError for state
-    that maps to no operator. Raises SettingError if the checkpoint has another number of key groups, or can only be
-    resumed with other tasks, other code or another protocol."""
+    that maps to no operator, and for a decision about an operator that neither the checkpoint nor the job has. Raises
+    SettingError if the checkpoint has another number of key groups, or can only be resumed with other tasks, other code
+    or another protocol."""
     if manifest is None:
+        _check_decisions(None, plan, mapping)
         return None
     if manifest.key_groups != plan.key_groups:
         raise SettingError(
@@ -66,10 +68,13 @@ def mapped(
         )
     if run and manifest.run == run:
         mapping = StateMapping()
+    _check_decisions(manifest, plan, mapping)
     for old, new in mapping.renamed.items():
         manifest = _renamed(manifest, plan, old, new)
     if mapping.dropped:
         manifest = _with_names(manifest, {name: name for name in _names(manifest) if name not in mapping.dropped})
+    if decided := {*mapping.dropped, *mapping.renamed}:
+        manifest = msgspec.structs.replace(manifest, decided=sorted({*manifest.decided, *decided}))
     unmapped = [name for name in _kept(manifest) if name not in operators_of(plan)]
     if unmapped:
         raise UnmappedStateError(_complaint(manifest, plan, unmapped))
@@ -79,6 +84,27 @@ def mapped(
     if not same_shape(manifest, plan):
         _check_nothing_in_flight(manifest)
     return manifest
+
+
+def _check_decisions(manifest: Manifest | None, plan: PhysicalPlan, mapping: StateMapping) -> None:
+    """Raises UnmappedStateError for the first decision about an operator that the checkpoint has not, the job has not,
+    and no earlier run has decided about. ``manifest``: None if there is no checkpoint."""
+    found = [] if manifest is None else sorted({*_names(manifest), *manifest.operators})
+    known = {*found, *operators_of(plan), *([] if manifest is None else manifest.decided)}
+    options = {name: f"--drop-state {name}" for name in mapping.dropped}
+    options |= {old: f"--rename {old}={new}" for old, new in mapping.renamed.items()}
+    for name, option in options.items():
+        if name in known:
+            continue
+        if manifest is None:
+            raise UnmappedStateError(
+                f"{option}: there is no checkpoint, and this job has no {name!r}; leave the option out"
+            )
+        near = difflib.get_close_matches(name, found, n=1)
+        raise UnmappedStateError(
+            f"{option}: checkpoint {manifest.checkpoint} has no {name!r}{f' (is it {near[0]!r}?)' if near else ''}; "
+            f"it has {', '.join(found)}"
+        )
 
 
 def _check_definitions(manifest: Manifest, plan: PhysicalPlan) -> None:

@@ -232,6 +232,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """None unless the job finds its checkpoint interval."""
     recorded: Recorded | None = None
     """None unless the job records its determinants."""
+    decided: list[str] = []
+    """The operators whose state runs of the lineage have dropped or renamed, by their names before."""
 
     @property
     def handles(self) -> Iterator[TaskHandle]:

@@ -161,7 +161,7 @@ def test_the_command_that_continues_drops_no_state_again(command: Arguments, tmp
     """The run has dropped it, and the state in its checkpoints is new."""
     interrupted(tmp_path)
     said = tmp_path / "said"
-    given = command("--drop-state", "windows", "--rename=nobody=windows", "--checkpoint-interval", "100ms")
+    given = command("--drop-state", "windows", "--drop-state=windows", "--checkpoint-interval", "100ms")
     assert ended_by(signal.SIGINT, given, tmp_path, said) == 130
     how = said.read_text().splitlines()[-2].removeprefix("to continue from the last checkpoint: ")
     assert how == shlex.join(["clonos", *command("--checkpoint-interval", "100ms")[3:]])

@@ -413,6 +413,8 @@ def test_state_that_means_something_else_is_refused_in_the_middle_of_a_job(
     assert f"error: checkpoint {number} has state of 'totals' under another definition (attribute total: int" in err
     assert "begin at the beginning of the job (--checkpoint 0), or add --drop-state totals to start without it" in err
     assert compare(other, *interval, "--drop-state", "totals")[0] == 1
+    code, _, err = compare(other, *interval, "--drop-state", "totls")
+    assert (code, "--drop-state totls: neither the recorded nor the changed job has it: there was " in err) == (2, True)
     assert compare(other)[0] == 1
     renamed = PACED.replace('named("totals")', 'named("sums")')
     code, _, err = compare(renamed, *interval)
@@ -491,14 +493,25 @@ def test_a_key_that_no_sink_has_is_refused(recorded: Callable[..., None], compar
     assert "error: --key id,nothing: no sink has these columns: seen has id, key, drawn, asked, at" in err
 
 
-@pytest.mark.parametrize("given", [("--diff",), ("--with", "changed.py")])
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (("--diff",), "--with NEW.py and --diff belong together"),
+        (("--with", "changed.py"), "--with NEW.py and --diff belong together"),
+        (("--drop-state", "totals"), "--drop-state is of --with: add --with NEW.py and --diff"),
+    ],
+)
 def test_code_and_comparison_belong_together(
-    recorded: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...]
+    recorded: Callable[..., None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    given: tuple[str, ...],
+    complaint: str,
 ) -> None:
     recorded(LOOK)
     with loaded_once(tmp_path / "watched.py"):
         assert invoke(["replay", "watched.py", "--checkpoints", "ck", *given]) == 2
-    assert "--with NEW.py and --diff belong together" in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
 
 
 # ---- Nexmark

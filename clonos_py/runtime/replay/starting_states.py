@@ -51,9 +51,13 @@ class StartingStates:
         dropped: Collection[str] = (),
     ) -> None:
         """``plans``: of the recorded and of the changed job. ``first``: the checkpoint at which the interval begins;
-        None: the beginning of the job. Raises RecordError if state means something else in the changed job."""
+        None: the beginning of the job. Raises RecordError if state means something else in the changed job, or if
+        an operator of ``dropped`` is in neither."""
         self._recorded_plan, self._plan = plans
         self._tasks, self._first, self._store, self._dropped = tasks, first, store, frozenset(dropped)
+        for name in sorted(self._dropped - {name for each in plans for name in operators_of(each)}):
+            had = ", ".join(operators_of(self._recorded_plan))
+            raise RecordError(f"--drop-state {name}: neither the recorded nor the changed job has it: there was {had}")
         self._like = Correspondence(*plans)
         self._same_shape = _shape(self._recorded_plan) == _shape(self._plan)
         self.empty: list[str] = []

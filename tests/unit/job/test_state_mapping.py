@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import JobPolicy
 from clonos_py.job.machine import JobMachine
 from clonos_py.job.state_mapping import StateMapping, mapped
@@ -74,6 +75,28 @@ def test_input_of_dropped_state_in_parts_does_not_come_again(dropped: str, back_
     assert kept is not None
     restored = progress_of(kept.tasks[0])
     assert (restored.begun.taken, restored.covered) == (back_to, [7] if dropped == "middle" else [3])
+
+
+@pytest.mark.parametrize("mapping", [StateMapping(("gon",)), StateMapping(renamed={"gon": "middle"})])
+def test_a_decision_about_an_operator_that_is_nowhere_is_refused(mapping: StateMapping) -> None:
+    """Also if nothing needs it: the user believes that some state is gone, and it is not."""
+    option = "--rename gon=middle" if mapping.renamed else "--drop-state gon"
+    with pytest.raises(
+        UnmappedStateError, match=rf"^{option}: checkpoint 7 has no 'gon' \(is it 'gone'\?\); it has gone$"
+    ):
+        mapped(manifest("gone", rows(3), kind=None), chain(), mapping)
+    with pytest.raises(UnmappedStateError, match=rf"^{option}: there is no checkpoint, and this job has no 'gon'; "):
+        mapped(None, chain(), mapping)
+
+
+@pytest.mark.parametrize("mapping", [StateMapping(("gone",)), StateMapping(renamed={"gone": "middle"})])
+def test_a_decision_that_an_earlier_run_has_carried_out_is_none_any_more(mapping: StateMapping) -> None:
+    """The same command is run again. Checkpoints since then do not have the name, but say that it was decided about."""
+    found = mapped(manifest("gone", rows(3), kind=None), chain(), mapping)
+    assert found is not None
+    written = CompletedCheckpoint(chain(), found, "", "lineage").next(8, 1, found.tasks)
+    assert "gone" not in {*written.operators, *written.tasks[0].operators}
+    assert mapped(written, chain(), mapping) == written
 
 
 @pytest.mark.parametrize("mapping", [StateMapping(("middle",)), StateMapping(renamed={"gone": "middle"})])
