@@ -132,6 +132,9 @@ class CaughtSource(MultiSourceDefinition):
         self.name = type(source).__name__.removesuffix("Source").lower()
         self.schemas, self.records, self.commits = source.schemas, source.records, source.commits
 
+    def identified_by(self, columns: frozenset[str]) -> None:
+        self._source.identified_by(columns)
+
     def resolve(self) -> None:
         self._source.resolve()
 

@@ -46,6 +46,10 @@ class SequenceSource(SourceDefinition[R]):
         self.schemas, self.records = first.schemas, first.records
         self.commits = first.commits or then.commits
 
+    def identified_by(self, columns: frozenset[str]) -> None:
+        self._first.identified_by(columns)
+        self._then.identified_by(columns)
+
     def resolve(self) -> None:
         self._first.resolve()
         self._then.resolve()

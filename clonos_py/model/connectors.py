@@ -26,6 +26,11 @@ class SourceDefinition(Generic[R]):
     commits: bool = False
     """Whether the source reports the positions of completed checkpoints to an external system (``Source.commit``)."""
 
+    def identified_by(self, columns: frozenset[str]) -> None:
+        """Called before ``resolve``. ``columns``: those by which the job finds the row that a change of this source is
+        about, in a table or in what a sink writes to; empty if it does not. Of a deleted row a source has to give
+        these."""
+
     def resolve(self) -> None:
         """Called once, when the job is submitted. Looks up what must be equal in all processes and must not be looked
         up again by a replacement, such as the latest offset. Raises SourceError."""
@@ -69,6 +74,9 @@ class SinkDefinition:
     deletes: bool = False
     """Whether it accepts deletions, which a ``Table`` needs whose rows may be removed. The schema passed to ``create``
     then has the column ``_change``: ``insert``, ``update`` or ``delete``."""
+
+    identifies: tuple[str, ...] = ()
+    """The columns by which it finds the row that another one replaces or deletes."""
 
     def resolve(self, schema: pa.Schema) -> None:
         """Called once, when the job is submitted. Checks what rows of ``schema`` are written to, such as the columns of

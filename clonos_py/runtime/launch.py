@@ -9,6 +9,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener, PlanWarning, no_listener
 from clonos_py.plan.logical import EnrichRows, ReadSource, WriteSink
 from clonos_py.plan.physical import plan, unreadable_sinks
+from clonos_py.plan.row_identity import row_identities
 from clonos_py.runtime.garbage import kept
 from clonos_py.runtime.run_control import Ended, controlled
 from clonos_py.runtime.run_settings import RunResult
@@ -28,6 +29,10 @@ def planned(job: Job, settings: Settings) -> PhysicalPlan:
     for complaint in unreadable_sinks(job.graph(), settings):
         raise GraphError(complaint)
     graph = job.graph()
+    for source, columns in row_identities(graph).items():
+        work = graph.by_id[source].work
+        assert isinstance(work, ReadSource)
+        work.definition.identified_by(columns)
     for node in graph.nodes:
         if isinstance(node.work, ReadSource | EnrichRows):
             node.work.definition.resolve()

@@ -12,13 +12,15 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from clonos_py import Money, Record
+from clonos_py import Job, Money, Record
 from clonos_py.bench.postgres.server import PostgresServer
 from clonos_py.cli.main import invoke
-from clonos_py.connectors import PostgresSource
+from clonos_py.connectors import FileSink, PostgresSource, read_results
 from clonos_py.connectors.postgres import replication
 from clonos_py.connectors.postgres.log_place import LogPlace
 from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.runtime.launch import planned
+from clonos_py.settings.resolution import resolve
 from clonos_py.testing import check_source
 from examples import postgres_debts
 from tests.postgres.conftest import drop_slots
@@ -231,6 +233,57 @@ def test_a_large_value_that_an_update_left_as_it_was(server: PostgresServer, dat
         database.execute(f"UPDATE {items} SET size = 5 WHERE id = 4")
         with pytest.raises(SourceError, match=r"column 'name' has a large value that an update left as it was.*FULL"):
             follower.read(6)
+
+
+# ---- what identifies a row
+
+
+def by_name(server: PostgresServer, items: str, folder: Path) -> Job:
+    job = Job("by-name", checkpoints=str(folder / "checkpoints"), runtime="local", checkpoint_interval="1s")
+    changes = job.source(PostgresSource(server.dsn(), items, Item, slot=items, stop="latest"))
+    changes.to_table("name").at_end().sink(FileSink(folder / "out"))
+    return job
+
+
+def test_a_table_by_another_key_than_the_replica_identity_is_refused(
+    server: PostgresServer, database: Database, items: str, tmp_path: Path
+) -> None:
+    """A deletion has the primary key only, and would be one of the row without a name."""
+    with pytest.raises(
+        SourceError, match=rf"by 'name' \(to_table.* the old id only: ALTER TABLE {items} REPLICA IDENTI"
+    ):
+        by_name(server, items, tmp_path).run()
+    assert not database.execute("SELECT FROM pg_replication_slots").fetchall(), "no slot keeps changes for it"
+    database.execute(f"ALTER TABLE {items} REPLICA IDENTITY FULL")
+    planned(by_name(server, items, tmp_path), resolve({"checkpoints": str(tmp_path / "checkpoints")}))
+    database.execute(f"UPDATE {items} SET name = 'new' WHERE id = 1")
+    database.execute(f"DELETE FROM {items} WHERE id = 2")
+    by_name(server, items, tmp_path).run()
+    assert sorted((row["id"], row["name"]) for row in read_results(tmp_path / "out")) == [(1, "new"), (3, "")]
+
+
+def test_an_index_may_identify_rows(server: PostgresServer, database: Database, items: str) -> None:
+    """Of a deleted row its columns are known, and not those of the primary key."""
+    database.execute(f"CREATE UNIQUE INDEX {items}_name ON {items} (name)")
+    database.execute(f"ALTER TABLE {items} REPLICA IDENTITY USING INDEX {items}_name")
+    made = source(server, items)
+    with following(made) as follower:
+        database.execute(f"UPDATE {items} SET name = 'new' WHERE id = 1")
+        database.execute(f"UPDATE {items} SET size = 9 WHERE id = 2")
+        database.execute(f"DELETE FROM {items} WHERE id = 3")
+        assert follower.read(7)[3:] == [
+            change("delete", 0, "one"), change("insert", 1, "new", 1.0), change("update", 2, "two", 9.0),
+            change("delete", 0, ""),
+        ]  # fmt: skip
+        assert applied(follower.rows, "name").keys() == {"new", "two"}
+        database.execute(f"ALTER TABLE {items} REPLICA IDENTITY DEFAULT")
+        database.execute(f"DELETE FROM {items} WHERE id = 1")
+        with pytest.raises(SourceError, match="identity of the table has changed: the server does not send the old 'n"):
+            follower.read(8)
+    made.identified_by(frozenset(["id"]))
+    database.execute(f"ALTER TABLE {items} REPLICA IDENTITY USING INDEX {items}_name")
+    with pytest.raises(SourceError, match=r"by 'id' .* sends the old name only"):
+        made.resolve()
 
 
 # ---- positions

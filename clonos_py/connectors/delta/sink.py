@@ -63,6 +63,7 @@ class DeltaSink(TransactionalSink):
         self._partition_by = names_of(partition_by)
         self._compact_s = None if compact is None else micros(compact) / 1e6
         self.upserts = self.deletes = bool(self._key)
+        self.identifies = tuple(self._key)
         self.place = f"table {self._table}"
 
     def create(self, schema: pa.Schema) -> Sink:

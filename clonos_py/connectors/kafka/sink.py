@@ -69,6 +69,7 @@ class KafkaSink(SinkDefinition):
         self._journal = journal
         self._away_s = micros(away) / 1e6
         self.upserts = self.deletes = self.delivery is Delivery.IDEMPOTENT
+        self.identifies = keys
 
     def create(self, schema: pa.Schema) -> Sink:
         self._layout.check(schema)

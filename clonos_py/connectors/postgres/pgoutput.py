@@ -93,6 +93,11 @@ class RowChanges:
 
     def decoded(self, messages: Sequence[bytes], relation: Relation) -> pa.RecordBatch:
         """The requested columns of the rows. Raises SourceError."""
+        if lacking := sorted(self._identity.intersection(relation.names) - relation.keys):
+            raise SourceError(
+                f"the replica identity of the table has changed: the server does not send the old {lacking[0]!r} any "
+                "more, by which rows are identified"
+            )
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))
         data = np.frombuffer(b"".join(messages), np.uint8)
         at = np.cumsum(sizes) - sizes

@@ -63,6 +63,7 @@ class PostgresSink(TransactionalSink):
         self._key = names_of(key)
         self._away_s = micros(away) / 1e6
         self.upserts = self.deletes = bool(self._key)
+        self.identifies = tuple(self._key)
         self.place = table
 
     def create(self, schema: pa.Schema) -> Sink:

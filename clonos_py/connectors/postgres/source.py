@@ -35,9 +35,10 @@ class PostgresSource(SourceDefinition[Any]):
     the commits. Nothing is missing between the two, and nothing comes twice.
 
     ``rows`` declares columns of the table, with those of its primary key; others are left out. The stream has one more,
-    ``_change``: ``insert``, ``update`` or ``delete``. Of a deleted row only the columns of the primary key are known,
-    the others are null or, if they take none, 0 or empty; with ``REPLICA IDENTITY FULL`` all are. An update of the key
-    comes as a deletion and an insertion. ``.to_table("id")`` makes a table of the stream.
+    ``_change``: ``insert``, ``update`` or ``delete``. Of a deleted row only the columns of the table's replica identity
+    are known, by default the primary key; the others are null or, if they take none, 0 or empty; with ``REPLICA
+    IDENTITY FULL`` all are. An update of the key comes as a deletion and an insertion. ``.to_table("id")`` makes a
+    table of the stream. Its keys, and those of a sink that gets the changes, are columns of the replica identity.
 
     ``dsn`` and ``password`` as for ``PostgresSink``. The server needs ``wal_level = logical``, and the user the
     attribute REPLICATION and the right to create tables in the schema of the table.
@@ -82,6 +83,7 @@ class PostgresSource(SourceDefinition[Any]):
         self._slot, self._publication = slot, publication or f"clonos_{slot}"
         self._snapshot, self._stop = snapshot, stop
         self._away_s = micros(away) / 1e6
+        self._keys = frozenset[str]()
         self.schemas = (kind_schema(self._declared, CHANGE_COLUMN),)
         self.records = (None,)
 
@@ -99,11 +101,14 @@ class PostgresSource(SourceDefinition[Any]):
                 stop = None if self._stop is None else _end_of_log(connection)
         except psycopg.Error as problem:
             raise SourceError(f"{keeper.where}: {_remedied(problem)}") from None
-        return FoundSource(slot, table.id, table.primary or table.replica, os.urandom(8).hex(), stop)
+        return FoundSource(slot, table.id, _identity(table, self._keys), os.urandom(8).hex(), stop)
 
     @property
     def _keeper(self) -> SlotKeeper:
         return SlotKeeper(self._address, self._table, self._slot, self._publication)
+
+    def identified_by(self, columns: frozenset[str]) -> None:
+        self._keys = columns
 
     def resolve(self) -> None:
         """Each run looks up where the log ends, and has a token of its own."""
@@ -136,7 +141,7 @@ class PostgresSource(SourceDefinition[Any]):
         found = look_up(connection, self._table)
         if found is None or not found.ordinary:
             raise SourceError(f"{where}: there is no table {self._table} whose changes could be followed")
-        if problem := _misfit(self._declared, found, self._table):
+        if problem := _misfit(self._declared, self._keys, found, self._table):
             raise SourceError(f"{where}: {problem}")
         return found
 
@@ -156,7 +161,15 @@ def _remedied(problem: psycopg.Error) -> str:
     return told(problem) + remedy
 
 
-def _misfit(declared: pa.Schema, found: FoundTable, table: TableName) -> str | None:
+def _identity(found: FoundTable, keys: frozenset[str]) -> frozenset[str]:
+    """The columns that identify a row: a change of one of these deletes the row and inserts another one. If old rows
+    are sent as a whole, ``keys``, by which the job finds a row, are among them."""
+    if not found.full:
+        return found.replica
+    return found.primary | keys if found.primary else frozenset()
+
+
+def _misfit(declared: pa.Schema, keys: frozenset[str], found: FoundTable, table: TableName) -> str | None:
     """Why the changes of a table are not those of the declared rows, with the remedy."""
     for field in declared:
         column = found.column(field.name)
@@ -179,5 +192,11 @@ def _misfit(declared: pa.Schema, found: FoundTable, table: TableName) -> str | N
             "ALTER "
             f"TABLE {table} REPLICA IDENTITY FULL"
         )
-    missing = sorted((found.primary or found.replica) - set(declared.names))
+    if not found.full and (unknown := sorted(keys - found.replica)):
+        return (
+            f"the job finds rows of table {table} by {unknown[0]!r} (to_table, or the key of a sink), and of a deleted "
+            f"or changed row the server sends the old {', '.join(sorted(found.replica))} only: ALTER TABLE {table} "
+            "REPLICA IDENTITY FULL"
+        )
+    missing = sorted(_identity(found, keys) - set(declared.names))
     return f"column {missing[0]!r} identifies a row of table {table}: declare it, too" if missing else None
