@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -60,6 +62,11 @@ _FRAMES_MAX, _FRAME_BYTES_MAX = 16, 1 << 14
 _OK = 0x88
 """The field ``:status: 200``, from the static table (RFC 7541, appendix A). Every call of gRPC is answered with it."""
 _SIZE_UPDATE = range(0x20, 0x40)
+_LENGTH_MASK = 127
+_UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
+"""The field of an answer that refuses the token; servers of gRPC send it without compression."""
+_TOKEN_REMEDY = "set RAY_AUTH_MODE=token and have its token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+_VERSIONS = {name: re.compile(rf"^\s*{name}: (\S+)$", re.MULTILINE) for name in ("Ray", "Python")}
 
 
 class JobName(NamedTuple):
@@ -223,10 +230,19 @@ def _join(ray: ModuleType, address: str) -> None:
         with termination_kept():
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except Exception as error:
-        hint = (
-            "if it asks for a token, set RAY_AUTH_MODE=token and have its token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+        raise ClusterError(f"no Ray cluster can be joined at {address}: {_why_not_joined(error)}") from error
+
+
+def _why_not_joined(error: BaseException) -> str:
+    """Why Ray refused, with the remedy. Ray names the versions of cluster and client on lines of their own."""
+    versions = [_VERSIONS[name].findall(str(error)) for name in ("Ray", "Python")]
+    if [len(found) for found in versions] == [2, 2]:
+        (theirs, ours), (their_python, our_python) = versions
+        return (
+            f"it runs Ray {theirs} and Python {their_python}, and this process Ray {ours} and Python {our_python}: "
+            "start this command from an environment with the versions of the cluster, or the cluster with these"
         )
-        raise ClusterError(f"no Ray cluster can be joined at {address}: {_line(error)}; {hint}") from error
+    return f"{_line(error)}; if it asks for a token, {_TOKEN_REMEDY}"
 
 
 def _check_reachable(address: str) -> None:
@@ -238,46 +254,84 @@ def _check_reachable(address: str) -> None:
     try:
         with socket.create_connection((host.removeprefix("ray://"), int(port)), _CONNECT_S_MAX) as connection:
             connection.settimeout(_ANSWER_S_MAX)
-            answers = _answers_like_ray(connection)
+            sent = _credentials()
+            answer = _answer(connection, sent)
     except OSError as error:
         raise ClusterError(
             f"no Ray cluster answers at {address}: {_line(error)}; start one, or leave it out"
         ) from error
-    if not answers:
+    if answer is _Answer.OTHER_PROGRAM:
         raise ClusterError(
             f"the port of {address} is taken by a program that is not Ray: give the address that `ray start --head` "
             "has printed, or leave it out"
         )
+    if answer is _Answer.UNAUTHENTICATED:
+        given = "the one that was sent is another one" if sent else "none was sent"
+        raise ClusterError(f"the Ray cluster at {address} asks for a token, and {given}: {_TOKEN_REMEDY}")
 
 
-def _answers_like_ray(connection: socket.socket) -> bool:
+class _Answer(Enum):
+    RAY = auto()
+    UNAUTHENTICATED = auto()
+    OTHER_PROGRAM = auto()
+
+
+def _credentials() -> dict[str, str]:
+    """The header with the token that Ray would send; empty if it would send none, or if that fails: then Ray itself
+    says why."""
+    from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
+
+    try:
+        return {name.lower(): value for name, value in get_auth_headers_if_auth_enabled({}).items()}
+    except Exception:  # noqa: BLE001 - Ray has no common base of these errors
+        return {}
+
+
+def _answer(connection: socket.socket, credentials: Mapping[str, str]) -> _Answer:
     """Whether the server answers a call of gRPC, as Ray does: other servers of HTTP/2 do not know its path. With TLS it
     is not checked here: Ray itself finds out."""
     if os.environ.get("RAY_USE_TLS") == "1":
-        return True
+        return _Answer.RAY
+    call = _grpc_call("/ray.rpc.NodeInfoGcsService/GetClusterId", credentials)
     try:
-        connection.sendall(_HTTP2_PREFACE + _HTTP2_SETTINGS + _grpc_call("/ray.rpc.NodeInfoGcsService/GetClusterId"))
+        connection.sendall(_HTTP2_PREFACE + _HTTP2_SETTINGS + call)
         for _ in range(_FRAMES_MAX):
             header = connection.recv(_HTTP2_HEADER_BYTES, socket.MSG_WAITALL)
             length, kind = int.from_bytes(header[:3], "big"), header[3]
             if length > _FRAME_BYTES_MAX:
-                return False
+                return _Answer.OTHER_PROGRAM
             content = connection.recv(length, socket.MSG_WAITALL) if length else b""
             if kind == _HEADERS:
                 fields = content[1:] if content[0] in _SIZE_UPDATE else content
-                return fields[0] == _OK
+                if fields[0] != _OK:
+                    break
+                return _Answer.UNAUTHENTICATED if _UNAUTHENTICATED in fields else _Answer.RAY
     except (OSError, IndexError):
         pass
-    return False
+    return _Answer.OTHER_PROGRAM
 
 
-def _grpc_call(path: str) -> bytes:
-    """A call without a message, as two frames (RFC 9113, section 6)."""
-    fields = {":path": path, ":authority": "ray", "content-type": "application/grpc", "te": "trailers"}
+def _grpc_call(path: str, more: Mapping[str, str]) -> bytes:
+    """A call without a message, as two frames (RFC 9113, section 6). ``more``: header fields."""
+    fields = {":path": path, ":authority": "ray", "content-type": "application/grpc", "te": "trailers", **more}
     block = b"\x83\x86"  # POST, http
     for name, value in fields.items():
-        block += b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        block += b"\0" + _text(name) + _text(value)
     return _frame(_HEADERS, _END_HEADERS, block) + _frame(_DATA, _END_STREAM, bytes(5))
+
+
+def _text(text: str) -> bytes:
+    """A string literal with its length (RFC 7541, sections 5.1 and 5.2)."""
+    content = text.encode("latin-1", "replace")
+    length, head = len(content), bytearray()
+    if length < _LENGTH_MASK:
+        return bytes([length]) + content
+    head.append(_LENGTH_MASK)
+    length -= _LENGTH_MASK
+    while length >= 128:
+        head.append(length % 128 + 128)
+        length //= 128
+    return bytes([*head, length]) + content
 
 
 def _frame(kind: int, flags: int, content: bytes) -> bytes:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+import ray
+from ray._private.utils import check_version_info
 
 from clonos_py.cli.main import invoke
 from clonos_py.model.errors import ClusterError, SettingError
@@ -63,3 +66,20 @@ def test_whatever_ray_raises_when_it_starts_is_one_line_with_a_remedy(kind: type
         cluster._start(Ray("ray"))
     with pytest.raises(ClusterError, match=r"^no Ray cluster can be joined at a:1: the current node timed out"):
         cluster._join(Ray("ray"), "a:1")
+
+
+def test_a_cluster_of_another_version_is_named_with_both_versions() -> None:
+    theirs = {"ray_version": "2.55.0", "python_version": "3.12.1"}
+    ours = ".".join(map(str, sys.version_info[:3]))
+
+    class Ray(ModuleType):
+        def init(self, **options: object) -> None:
+            check_version_info(theirs, "node 10.0.0.1")
+
+    with pytest.raises(ClusterError) as refused:
+        cluster._join(Ray("ray"), "a:1")
+    assert str(refused.value) == (
+        f"no Ray cluster can be joined at a:1: it runs Ray 2.55.0 and Python 3.12.1, and this process Ray "
+        f"{ray.__version__} and Python {ours}: start this command from an environment with the versions of the "
+        "cluster, or the cluster with these"
+    )
