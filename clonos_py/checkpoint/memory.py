@@ -172,12 +172,13 @@ class MemoryStore:
     def _stored(self, chunk: Chunk) -> StoredChunk:
         location = chunk.location or ""
         self._check_present(location)
-        return StoredChunk(location, chunk.rows.num_rows, chunk.rows.nbytes, 0)
+        return StoredChunk(location, chunk.rows.num_rows, chunk.rows.nbytes, 0, chunk.groups)
 
     def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
         self._fail_if_planned("read")
         tables = {
-            table: [self._chunk(c.location, known or {}) for c in chunks] for table, chunks in handle.tables.items()
+            table: [c.unread() if c.of_others else self._chunk(c.location, known or {}) for c in chunks]
+            for table, chunks in handle.tables.items()
         }
         return OperatorState(tables, msgspec.msgpack.decode(handle.values))
 

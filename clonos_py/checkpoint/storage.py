@@ -159,9 +159,12 @@ class CheckpointStore:
 
     def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
         found = dict(known or {})
-        missing = [c for chunks in handle.tables.values() for c in chunks if c.location not in found]
-        found |= self.read_chunks(missing)
-        tables = {table: [found[c.location] for c in chunks] for table, chunks in handle.tables.items()}
+        every = [chunk for chunks in handle.tables.values() for chunk in chunks]
+        found |= self.read_chunks(c for c in every if not c.of_others and c.location not in found)
+        tables = {
+            table: [c.unread() if c.of_others else found[c.location] for c in chunks]
+            for table, chunks in handle.tables.items()
+        }
         return OperatorState(tables, self._decoded_values(handle))
 
     def _decoded_values(self, handle: OperatorHandle) -> Any:
@@ -438,4 +441,4 @@ def encode_values(operator: str, state: OperatorState) -> bytes:
 
 def _stored(chunk: Chunk) -> StoredChunk:
     location = Location.parse(chunk.location or "")
-    return StoredChunk(str(location), chunk.rows.num_rows, location.size_bytes, location.checksum)
+    return StoredChunk(str(location), chunk.rows.num_rows, location.size_bytes, location.checksum, chunk.groups)

@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from clonos_py.columns.views import plain_type
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
 
 def conformed(parts: Sequence[OperatorState], tables: Mapping[str, pa.Schema]) -> Sequence[OperatorState]:
     """The snapshots with the chunks of each table of ``tables`` in these columns. Columns that are not there are left
-    out, numbers get their type, and a column that was not stored is null. Chunks that fit, and tables that are not in
-    ``tables``, stay the same objects. Raises CheckpointError for columns that cannot be taken over."""
+    out, numbers get their type, and a column that was not stored is null. Chunks that fit or are of other tasks' rows,
+    and tables that are not in ``tables``, stay the same objects. Raises CheckpointError for columns that cannot be
+    taken over."""
     return [_conformed(part, tables) for part in parts]
 
 
@@ -23,16 +24,21 @@ def _conformed(part: OperatorState, tables: Mapping[str, pa.Schema]) -> Operator
     changed = {
         table: [_chunk(chunk, tables[table], table) for chunk in chunks]
         for table, chunks in part.tables.items()
-        if table in tables and any(not _fits(chunk.rows.schema, tables[table]) for chunk in chunks)
+        if table in tables and any(not _stays(chunk, tables[table]) for chunk in chunks)
     }
     return OperatorState({**part.tables, **changed}, part.values) if changed else part
 
 
 def _chunk(chunk: Chunk, schema: pa.Schema, table: str) -> Chunk:
-    if _fits(chunk.rows.schema, schema):
+    if _stays(chunk, schema):
         return chunk
     columns: list[Any] = [_column(chunk.rows, field, table) for field in schema]
     return Chunk(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def _stays(chunk: Chunk, schema: pa.Schema) -> bool:
+    """Whether a chunk fits, or is one of other tasks' rows, of which only the key groups are there."""
+    return chunk.rows.schema.names == [GROUP_COLUMN] or _fits(chunk.rows.schema, schema)
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field[Any], table: str) -> Any:

@@ -126,7 +126,8 @@ class CompletedCheckpoint:
 
     def restart(self, task: TaskId) -> Restore:
         """The restart point of a task. At another parallelism, or if operators were added or removed, the task gets the
-        snapshots of all former instances, and a share of what they have counted."""
+        snapshots of all former instances, of which it reads the chunks with key groups of its own, and a share of
+        what they have counted."""
         manifest = self.manifest
         if manifest is None:
             return Restore(0)
@@ -141,7 +142,12 @@ class CompletedCheckpoint:
                 handle.checkpoint, operators, handle.progress, committed, frames=handle.frames, logs=handle.logs,
                 closed=self._closed,
             )  # fmt: skip
-        operators = {name: parts for name in names if (parts := manifest.parts(name))}
+        groups, sinks = self._plan.groups(task), {operator.name for operator in vertex.operators if operator.sink}
+        operators = {
+            name: parts if name in sinks else [part.within(groups) for part in parts]
+            for name in names
+            if (parts := manifest.parts(name))
+        }
         committables: dict[str, list[bytes]] = {}
         if task.index == 0:
             for handle in manifest.tasks:

@@ -6,21 +6,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.state_definitions import StateDefinition
 
 
-class StoredChunk(msgspec.Struct, frozen=True):
+class StoredChunk(msgspec.Struct, frozen=True, omit_defaults=True):
     """A chunk in storage: its path relative to the job's folder, and what it must contain."""
 
     location: str
+    """Empty for a chunk that a task need not read, see ``within``."""
     rows: int
     size_bytes: int
     checksum: int
+    groups: tuple[int, int] | None = None
+    """See ``Chunk``. None as well in checkpoints of earlier versions."""
+
+    def within(self, groups: range) -> StoredChunk:
+        """The chunk for a task that owns these key groups. One without a row in them need not be read."""
+        if self.groups is None or (self.groups[0] < groups.stop and self.groups[1] >= groups.start):
+            return self
+        return StoredChunk("", self.rows, 0, 0, self.groups)
+
+    @property
+    def of_others(self) -> bool:
+        """Whether the task need not read it."""
+        return not self.location and self.groups is not None
+
+    def unread(self) -> Chunk:
+        """What the task gets instead: as many rows, with a key group of other tasks and no other column."""
+        assert self.groups is not None
+        return Chunk(pa.record_batch({GROUP_COLUMN: pa.array(np.full(self.rows, self.groups[0], np.int32))}))
 
 
 class StoredFrames(msgspec.Struct, frozen=True):
@@ -102,6 +122,11 @@ class OperatorHandle(msgspec.Struct, frozen=True):
 
     tables: dict[str, list[StoredChunk]]
     values: bytes
+
+    def within(self, groups: range) -> OperatorHandle:
+        """The snapshot for a task that owns these key groups, and need not read those of others."""
+        tables = {table: [chunk.within(groups) for chunk in chunks] for table, chunks in self.tables.items()}
+        return OperatorHandle(tables, self.values)
 
 
 class TaskHandle(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clonos_py.model.hidden import hidden
 
@@ -19,11 +20,20 @@ GROUP_COLUMN = hidden("group")
 class Chunk:
     """An immutable piece of a state table. Storage sets its location, so that it is written only once."""
 
-    __slots__ = ("location", "rows")
+    __slots__ = ("_groups", "location", "rows")
 
     def __init__(self, rows: pa.RecordBatch, location: str | None = None) -> None:
         self.rows = rows
         self.location = location
+        self._groups: tuple[int, int] | None = None
+
+    @property
+    def groups(self) -> tuple[int, int] | None:
+        """The least and the greatest key group of its rows; None if it has no rows, or these no key groups."""
+        if self._groups is None and self.rows.num_rows and self.rows.schema.get_field_index(GROUP_COLUMN) >= 0:
+            found: Any = pc.min_max(self.rows.column(GROUP_COLUMN))
+            self._groups = found["min"].as_py(), found["max"].as_py()
+        return self._groups
 
     def __repr__(self) -> str:
         return f"Chunk({self.rows.num_rows} rows, {self.location or 'not stored'})"
@@ -34,6 +44,7 @@ class OperatorState:
     """A snapshot of one operator instance.
 
     ``tables`` are keyed: every chunk has the column GROUP_COLUMN, and a restore takes the rows of its own key groups.
+    At another parallelism a chunk without any of these may come with this column only.
     Only the tables of a sink, which hold uncommitted rows, belong to the instance.
     ``values`` are small and plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to
     the instance. At another parallelism the operator gets those of all former instances and merges them.

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from clonos_py.columns.conforming import conformed
 from clonos_py.columns.keys import hash_array
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.snapshots import StoredChunk
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.state_definitions import OR_NULL, StateDefinition, differences, takes
 
 TYPES: list[pa.DataType] = [
@@ -89,3 +90,13 @@ def test_columns_of_a_table_without_rows_may_change() -> None:
     old, new = (StateDefinition(tables={"left": {"k": kind}}) for kind in ("int64", "string"))
     assert list(differences(old, new, {"left": 0})) == []
     assert list(differences(old, new, {"left": 1})) == ["column k: int64, now string"]
+
+
+def test_a_chunk_of_which_nothing_was_read_stays_beside_one_whose_types_change() -> None:
+    groups = pa.array([3, 5], pa.int32())
+    read = Chunk(pa.record_batch({"k": pa.array([1, 2], pa.int32()), GROUP_COLUMN: groups}))
+    unread = StoredChunk("", 2, 0, 0, (7, 9)).unread()
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field(GROUP_COLUMN, pa.int32())])
+    (found,) = conformed([OperatorState({"rows": [unread, read]})], {"rows": schema})
+    assert found.tables["rows"][0] is unread
+    assert found.tables["rows"][1].rows.schema == schema

@@ -16,7 +16,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Tumbling
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, read_by, schema, stored
 
 Row = tuple[int | None, int | None, str]
 """key, time, name"""
@@ -55,7 +55,7 @@ class Instances:
             ctx, out = opened(operator, ScriptedContext(range(low, high)))
             if watermark is not None:
                 ctx.watermark = watermark
-            operator.restore(parts)
+            operator.restore(read_by(parts, ctx.groups))
             self.collected.append(out)
             self.running.append((operator, ctx))
 

@@ -17,6 +17,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import ServiceError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator
+from clonos_py.model.snapshots import StoredChunk
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.model.user_metrics import MetricDefinition, UserMetric, after
@@ -148,6 +149,16 @@ def stored(state: OperatorState) -> OperatorState:
     return OperatorState({name: [copied(c) for c in chunks] for name, chunks in state.tables.items()}, state.values)
 
 
+def read_by(parts: Sequence[OperatorState], groups: range) -> list[OperatorState]:
+    """The state as a task gets it that owns these key groups: of other chunks it reads nothing."""
+
+    def given(chunk: Chunk) -> Chunk:
+        found = StoredChunk("somewhere", chunk.rows.num_rows, 0, 0, chunk.groups).within(groups)
+        return found.unread() if found.of_others else chunk
+
+    return [OperatorState({n: list(map(given, chunks)) for n, chunks in p.tables.items()}, p.values) for p in parts]
+
+
 class Instances:
     """All instances of one operator, each with the rows of its key groups. They begin as one."""
 
@@ -160,7 +171,7 @@ class Instances:
         for number in range(count):
             operator = self._make()
             ctx, out = opened(operator, ScriptedContext(range(128 * number // count, 128 * (number + 1) // count)))
-            operator.restore(parts)
+            operator.restore(read_by(parts, ctx.groups))
             self._running.append((operator, ctx, out))
 
     def go_on_as(self, count: int) -> None:

@@ -20,7 +20,7 @@ from clonos_py.operators.rows import Kind
 from clonos_py.services.async_context import AsyncContext
 from clonos_py.services.definition import service
 from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, read_by, stored
 
 
 class Number(Record):
@@ -357,7 +357,7 @@ def test_after_a_change_of_parallelism_every_row_has_one_owner() -> None:
     for groups in (range(40), range(40, 90), range(90, 128)):
         after = asking(ask, concurrency=1)
         ctx, out = opened(after, ScriptedContext(groups))
-        after.restore(parts)
+        after.restore(read_by(parts, ctx.groups))
         if 0 in ctx.timers:
             after.on_timer(0)
         while ctx.calls:

@@ -20,7 +20,7 @@ from clonos_py.model.record_codec import encode
 from clonos_py.operators.broadcast import BroadcastOperator
 from clonos_py.operators.process import BroadcastProcess, broadcast_state, event_timer, state
 from clonos_py.services.context import Context
-from tests.unit.operators.scripted import Collected, ScriptedContext, opened, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, opened, read_by, stored
 
 
 class Row(Record):
@@ -92,7 +92,7 @@ def test_each_task_has_the_state_of_all_rows_so_far(batches: list[list[Step]], r
             for low, high in itertools.pairwise(np.linspace(0, 128, restarts.get(at, 1) + 1).astype(int).tolist()):
                 one = operator(catch=True)
                 ctx, out = opened(one, ScriptedContext(range(low, high)))
-                one.restore(parts)
+                one.restore(read_by(parts, ctx.groups))
                 running.append((one, ctx, out))
         for name, value in steps:
             if name in "xy":

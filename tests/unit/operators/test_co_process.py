@@ -20,7 +20,7 @@ from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.process import CoProcess, ProcessOperator, event_timer, list_state, state
 from clonos_py.services.context import Context
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, read_by, stored
 
 
 class Order(Record):
@@ -177,7 +177,7 @@ def play(history: list[tuple[int, Rows] | int], in_order: bool, restarts: dict[i
                 operator = matching(in_order)
                 ctx, out = opened(operator, ScriptedContext(range(low, high)))
                 ctx.watermark = watermark
-                operator.restore(parts)
+                operator.restore(read_by(parts, ctx.groups))
                 running.append((operator, ctx))
                 outs.append(out)
         if isinstance(step, int):

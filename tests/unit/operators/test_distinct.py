@@ -21,6 +21,7 @@ from tests.unit.operators.scripted import (
     advance,
     compacted_early,
     opened,
+    read_by,
     schema,
     stored,
 )
@@ -56,7 +57,7 @@ def played(history: list[list[Row] | int], ttl: int | None, restarts: dict[int, 
                 operator = Distinct(("key",), SCHEMA, ttl, "at")
                 ctx, out = opened(operator, ScriptedContext(range(low, high)))
                 ctx.watermark = watermark
-                operator.restore(parts)
+                operator.restore(read_by(parts, ctx.groups))
                 running.append((operator, ctx, out))
         if isinstance(step, int):
             if step > watermark:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.gathered_batches import MapGatheredBatches
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, read_by, schema, stored
 
 ROWS = schema(("id", pa.int64()))
 RESULT = schema(("id", pa.int64()), ("of", pa.int64()))
@@ -102,7 +102,7 @@ def test_rows_that_wait_go_to_the_tasks_of_another_parallelism() -> None:
     for low in (0, 32, 64):
         one = operator()
         ctx, out = opened(one, ScriptedContext(range(low, low + 32 if low < 64 else 128)))
-        one.restore(parts)
+        one.restore(read_by(parts, ctx.groups))
         assert bool(ctx.timers) == ctx.holds[0]
         advance(one, ctx, MAX_TIME)
         found += [row["id"] for row in out.rows()]

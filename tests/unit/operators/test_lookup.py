@@ -22,7 +22,16 @@ from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.lookup import LookUp
 from clonos_py.services.async_context import AsyncContext
 from clonos_py.services.definition import service
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, compacted_early, opened, schema, stored
+from tests.unit.operators.scripted import (
+    Collected,
+    ScriptedContext,
+    advance,
+    compacted_early,
+    opened,
+    read_by,
+    schema,
+    stored,
+)
 
 LIFETIME_US = 100
 ROWS = schema(("key", pa.float64()), ("n", pa.int64()))
@@ -230,7 +239,7 @@ def test_the_rows_of_a_key_go_on_with_their_answers_at_another_parallelism(steps
         for number in range(count):
             operator = looking_up(JoinType.LEFT)
             ctx, out = opened(operator, ScriptedContext(range(128 * number // count, 128 * (number + 1) // count)))
-            operator.restore(parts)
+            operator.restore(read_by(parts, ctx.groups))
             running.append((operator, ctx))
             outs.append(out)
         assert sum((Counter(map(repr, asked(ctx))) for _, ctx in running), Counter()) == questions

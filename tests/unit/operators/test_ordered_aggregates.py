@@ -23,7 +23,7 @@ from clonos_py.operators import panes
 from clonos_py.operators.sessions import SessionAggregate
 from clonos_py.operators.tables import TableAggregate
 from clonos_py.operators.windows import WindowAggregate
-from tests.unit.operators.scripted import Collected, ScriptedContext, compacted_early, opened, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, compacted_early, opened, read_by, stored
 
 LISTS = pa.list_(pa.field("item", pa.string(), nullable=False))
 AGGREGATES = (
@@ -59,7 +59,7 @@ def played(make: Callable[[], Operator], history: list[list[Row]], restarts: dic
             for low, high in itertools.pairwise(cuts):
                 operator = make()
                 ctx, out = opened(operator, ScriptedContext(range(low, high)))
-                operator.restore(parts)
+                operator.restore(read_by(parts, ctx.groups))
                 running.append((operator, ctx, out))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
         kinds = (pa.int64(), pa.string(), pa.int64())

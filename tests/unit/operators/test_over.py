@@ -28,6 +28,7 @@ from tests.unit.operators.scripted import (
     advance,
     compacted_early,
     opened,
+    read_by,
     schema,
     stored,
 )
@@ -101,7 +102,7 @@ class Instances:
         for number in range(count):
             made, groups = operator(self.last, self.made), range(128 * number // count, 128 * (number + 1) // count)
             ctx, out = opened(made, ScriptedContext(groups))
-            made.restore(parts)
+            made.restore(read_by(parts, ctx.groups))
             self.running.append((made, ctx, out))
 
     def rescale(self, count: int) -> None:

@@ -14,7 +14,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
 from tests.unit.operators.accounts import Audit, Story, operator, texts, txns
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, read_by, stored
 
 # The same history gives the same results after any restarts.
 
@@ -46,7 +46,7 @@ def play(history: list[Step], in_order: bool, restarts: dict[int, int]) -> list[
                 story = operator(Story, Audit, in_order=in_order)
                 ctx, out = opened(story, ScriptedContext(range(low, high)))
                 ctx.watermark = watermark
-                story.restore(parts)
+                story.restore(read_by(parts, ctx.groups))
                 running.append((story, ctx))
                 outs.append(out)
         if isinstance(step, int):

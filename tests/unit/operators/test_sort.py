@@ -14,7 +14,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.limit import Limit, LimitCombine
 from clonos_py.operators.sort import Sort
-from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, read_by, schema, stored
 
 OUT = schema(("id", pa.int64()), ("key", pa.string()))
 Row = tuple[str | None, int | None]
@@ -41,7 +41,7 @@ def played(history: list[list[Row] | int], pass_late: bool, restarts: dict[int, 
                 operator = Sort(("key",), "at", OUT, pass_late)
                 ctx, out = opened(operator, ScriptedContext(range(low, high)))
                 ctx.watermark = watermark
-                operator.restore(parts)
+                operator.restore(read_by(parts, ctx.groups))
                 running.append((operator, ctx, out))
         if isinstance(step, list):
             rows, count = batch(step, count), count + len(step)
