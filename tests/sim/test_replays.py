@@ -7,9 +7,12 @@ import pytest
 from clonos_py.runtime.sim.generator import CAUSAL, ROLLBACK, Range
 from clonos_py.settings.protocols import PROTOCOLS
 from tests.chunks import chunks
+from tests.often import often
 from tests.replays import replays_of
 
-SIZE = 1
+SIZE = 4
+QUICK = range(4, 8)
+"""Small runs with many snapshots: the run of seed 0 takes five times as long as these together."""
 _KINDS = [
     (protocol, recovery)
     for protocol in PROTOCOLS
@@ -17,7 +20,11 @@ _KINDS = [
 ]
 
 
-@pytest.mark.parametrize("seeds", chunks(240, SIZE, always=SIZE))
+@pytest.mark.parametrize(
+    "seeds",
+    often([range(start, start + SIZE) for start in range(0, 240, SIZE)], [QUICK]),
+    ids=lambda seeds: seeds.start,
+)
 @pytest.mark.parametrize(("protocol", "recovery"), _KINDS, ids=str)
 def test_replays_equal_the_run(seeds: range, protocol: object, recovery: str, monkeypatch: pytest.MonkeyPatch) -> None:
     equal = 0
@@ -35,7 +42,7 @@ def test_replays_of_single_runs_equal_them(seed: int, monkeypatch: pytest.Monkey
     assert replays_of(seed, Range(protocol=None), monkeypatch).problems == []
 
 
-@pytest.mark.parametrize("seeds", chunks(120, SIZE, always=SIZE))
+@pytest.mark.parametrize("seeds", chunks(120, 1, always=1))
 def test_replays_of_jobs_with_loops_equal_the_run(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in seeds:
         found = replays_of(seed, Range(protocol=None, cycles=True), monkeypatch)
