@@ -117,6 +117,15 @@ class Actor:
         self.watch_neighbour = SimpleNamespace(remote=lambda *watched: self.watched.append(watched))
 
 
+def joined(found: RayPlatform, requested: SimpleQueue[ProcessRequest], number: int = 1) -> Actor:
+    """A process that was requested and created."""
+    found.start(StartProcess(number, REQUEST.task))
+    requested.get(timeout=WAIT_S_MAX)
+    actor = Actor()
+    found.join(number, actor)
+    return actor
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have no handles")
 def test_a_death_is_known_before_ray_knows_and_what_the_process_had_is_free_afterwards(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -131,10 +140,7 @@ def test_a_death_is_known_before_ray_knows_and_what_the_process_had_is_free_afte
     found, requested = platform(monkeypatch, lambda: ["node"], tmp_path, events.put)
     monkeypatch.setattr(ray_platform, "node_resources", resources)
     monkeypatch.setattr(ray_platform, "_FREED_S", WAIT_S_MAX)
-    found.start(REQUEST)
-    requested.get(timeout=WAIT_S_MAX)
-    actor, process = Actor(), subprocess.Popen(["sleep", "600"])
-    found.join(1, actor)
+    actor, process = joined(found, requested), subprocess.Popen(["sleep", "600"])
     found.introduce(1, process.pid, process.pid, "node")
     process.kill()
     process.wait()
@@ -156,10 +162,7 @@ def test_an_end_that_only_ray_knows_is_reported_with_what_ray_says(
 ) -> None:
     events: SimpleQueue[Any] = SimpleQueue()
     found, requested = platform(monkeypatch, lambda: ["node"], tmp_path, events.put)
-    found.start(REQUEST)
-    requested.get(timeout=WAIT_S_MAX)
-    actor = Actor()
-    found.join(1, actor)
+    actor = joined(found, requested)
     pid = 2**22 + 1
     (tmp_path / f"{pid}.note").touch()  # crash notes lie in a folder that both nodes have
     found.introduce(1, pid, pid, "another node")
@@ -173,11 +176,9 @@ def test_processes_on_another_node_report_the_deaths_of_their_neighbours(
 ) -> None:
     events: SimpleQueue[Any] = SimpleQueue()
     found, requested = platform(monkeypatch, lambda: ["other"], tmp_path, events.put)
-    actors = {number: Actor() for number in (1, 2, 3)}
-    for number, actor in actors.items():
-        found.start(StartProcess(number, REQUEST.task))
-        requested.get(timeout=WAIT_S_MAX)
-        found.join(number, actor)
+    actors: dict[int, Actor] = {}
+    for number in (1, 2, 3):
+        actors[number] = joined(found, requested, number)
         (tmp_path / f"{number}.note").touch()
         found.introduce(number, number, 10 * number, "other")
     assert [actor.watched for actor in actors.values()] == [[(2, 2, 20)], [(1, 1, 10), (3, 3, 30)], []]
