@@ -33,7 +33,6 @@ class DeathWatch:
         self._lock = threading.Lock()
         self._watched: dict[int, tuple[int, ProcessHandle]] = {}
         """By descriptor: the number of the process, and its handle."""
-        self._descriptors: dict[int, int] = {}
         self._epoll: select.epoll | None = None
         self._closed = False
         self._short_until_s = 0.0
@@ -41,24 +40,20 @@ class DeathWatch:
     def add(self, number: int, handle: ProcessHandle) -> None:
         """Watches a process until ``remove``."""
         with self._lock:
-            self._descriptors[number] = handle.descriptor
             self._watched[handle.descriptor] = number, handle
             if self._epoll is None:
                 self._epoll = select.epoll()
                 threading.Thread(target=self._run, args=(self._epoll,), name="deaths", daemon=True).start()
             self._epoll.register(handle.descriptor, select.EPOLLIN)
 
-    def remove(self, number: int) -> None:
+    def remove(self, handle: ProcessHandle) -> None:
         """Ends the watch of a process, if there is one. Its handle may be closed afterwards."""
         with self._lock:
-            self._remove(number)
+            self._remove(handle)
 
-    def _remove(self, number: int) -> None:
-        descriptor = self._descriptors.pop(number, None)
-        if descriptor is not None:
-            del self._watched[descriptor]
-            assert self._epoll is not None
-            self._epoll.unregister(descriptor)
+    def _remove(self, handle: ProcessHandle) -> None:
+        if self._watched.pop(handle.descriptor, None) is not None and self._epoll is not None:
+            self._epoll.unregister(handle.descriptor)
 
     def close(self) -> None:
         """Ends the watch of all processes."""
@@ -74,11 +69,11 @@ class DeathWatch:
                     # The descriptor may have become another process's since it was polled.
                     if number is None or handle is None or not handle.is_ending():
                         continue
-                    self._remove(number)
+                    self._remove(handle)
                 if time.monotonic() >= self._short_until_s and not self._closed:
                     self._died(number)
 
     def _look_at_the_memory(self) -> None:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, LookupError):
             if self._used_share() >= _SHORT_SHARE:
                 self._short_until_s = time.monotonic() + _SHORT_S

@@ -11,7 +11,8 @@ _CONTAINER = Path("/sys/fs/cgroup")
 
 def used_share(machine: Path = _MACHINE, container: Path = _CONTAINER) -> float:
     """The share of memory that cannot be given to processes, from 0 to 1: that of the container if it is larger. 0
-    where the system does not tell. Raises OSError or ValueError if a file is not as expected."""
+    where the system does not tell. Raises OSError, ValueError or LookupError if a file is
+    not as expected."""
     if not machine.exists():
         return 0.0
     kib = _numbers(machine)

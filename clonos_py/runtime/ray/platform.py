@@ -347,7 +347,7 @@ class RayPlatform:
         """Drops what is kept of a process that has left."""
         self._waiting.pop(number, None)
         if (handle := self._handles.pop(number, None)) is not None:
-            self._death_watch.remove(number)
+            self._death_watch.remove(handle)
             handle.close()
         self.places.pop(number, None)
         self._threads.pop(number, None)

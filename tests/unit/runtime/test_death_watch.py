@@ -69,7 +69,7 @@ def test_a_process_that_died_before_is_reported(watch: DeathWatch, died: SimpleQ
 def test_a_process_that_is_not_watched_any_more_is_not_reported(watch: DeathWatch, died: SimpleQueue[int]) -> None:
     (left, left_handle), (other, other_handle) = started(), started()
     watch.add(1, left_handle)
-    watch.remove(1)
+    watch.remove(left_handle)
     left_handle.close()
     watch.add(2, other_handle)
     end(left)
@@ -89,9 +89,10 @@ def test_a_death_while_memory_is_short_is_left_to_ray(died: SimpleQueue[int]) ->
     watch.close()
 
 
-def test_a_machine_that_does_not_say_what_it_uses_has_memory(died: SimpleQueue[int]) -> None:
+@pytest.mark.parametrize("problem", [OSError, ValueError, KeyError])
+def test_a_machine_that_does_not_say_what_it_uses_has_memory(died: SimpleQueue[int], problem: type[Exception]) -> None:
     def unknown() -> float:
-        raise OSError
+        raise problem
 
     watch = DeathWatch(died.put, unknown)
     process, handle = started()
@@ -138,7 +139,7 @@ def test_a_process_ends_with_a_thread_that_lasts_as_long(watch: DeathWatch, died
     assert died.get(timeout=WAIT_S_MAX) == 1
     process.wait()
     assert not handle.kill()
-    watch.remove(1)
+    watch.remove(handle)
     handle.close()
 
 
