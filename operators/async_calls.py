@@ -291,10 +291,10 @@ class AsyncCalls(Operator):
     def _restored(self, chunks: Iterable[Chunk], renumber: bool) -> dict[int, int]:
         numbers: dict[int, int] = {}
         for chunk in chunks:
+            if chunk.of_others:
+                continue
             rows = chunk.rows
             groups: list[int] = rows.column(GROUP_COLUMN).to_pylist()  # type: ignore[assignment]
-            if not any(group in self.ctx.groups for group in groups):
-                continue
             notes: list[bytes] = rows.column(_STATE_COLUMN).to_pylist()  # type: ignore[assignment]
             plain = rows.drop_columns([_STATE_COLUMN, GROUP_COLUMN])
             records = [record for part in decode(plain, self._row_type or record_type(plain.schema)) for record in part]

@@ -78,8 +78,9 @@ class DistinctCounts:
         before, self._seen = self._seen, {}
         for part in parts:
             for name, chunks in part.tables.items():
-                if name.startswith(VALUES_TABLE) and chunks:
-                    kind = chunks[0].rows.schema.field(VALUE_COLUMN).type
+                own = next((chunk for chunk in chunks if not chunk.of_others), None)
+                if name.startswith(VALUES_TABLE) and own is not None:
+                    kind = own.rows.schema.field(VALUE_COLUMN).type
                     self._seen[kind] = before.get(kind) or self._of_type(kind)
         for kind, seen in self._seen.items():
             seen.restore([part for part in parts if _table_of(kind) in part.tables], groups)

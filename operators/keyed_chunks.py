@@ -62,6 +62,8 @@ def grouped_schema(rows: pa.Schema, names: Sequence[str] | None = None) -> pa.Sc
 def owned_part(chunk: Chunk, groups: range) -> Chunk | None:
     """The chunk's rows in ``groups``. The same chunk object if these are all rows, so that it is not stored again; None
     if there are none."""
+    if chunk.of_others:
+        return None
     group = fixed(chunk.rows.column(GROUP_COLUMN))
     own = (group >= groups.start) & (group < groups.stop)
     if own.all():

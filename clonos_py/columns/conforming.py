@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from clonos_py.columns.views import plain_type
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.model.state import Chunk, OperatorState
 
 
 def conformed(parts: Sequence[OperatorState], tables: Mapping[str, pa.Schema]) -> Sequence[OperatorState]:
@@ -37,8 +37,7 @@ def _chunk(chunk: Chunk, schema: pa.Schema, table: str) -> Chunk:
 
 
 def _stays(chunk: Chunk, schema: pa.Schema) -> bool:
-    """Whether a chunk fits, or is one of other tasks' rows, of which only the key groups are there."""
-    return chunk.rows.schema.names == [GROUP_COLUMN] or _fits(chunk.rows.schema, schema)
+    return chunk.of_others or _fits(chunk.rows.schema, schema)
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field[Any], table: str) -> Any:

@@ -40,7 +40,8 @@ class StoredChunk(msgspec.Struct, frozen=True, omit_defaults=True):
     def unread(self) -> Chunk:
         """What the task gets instead: as many rows, with a key group of other tasks and no other column."""
         assert self.groups is not None
-        return Chunk(pa.record_batch({GROUP_COLUMN: pa.array(np.full(self.rows, self.groups[0], np.int32))}))
+        groups = np.full(self.rows, self.groups[0], np.int32)
+        return Chunk(pa.record_batch({GROUP_COLUMN: pa.array(groups)}), of_others=True)
 
 
 class StoredFrames(msgspec.Struct, frozen=True):

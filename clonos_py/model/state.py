@@ -18,13 +18,16 @@ GROUP_COLUMN = hidden("group")
 
 
 class Chunk:
-    """An immutable piece of a state table. Storage sets its location, so that it is written only once."""
+    """An immutable piece of a state table. Storage sets its location, so that it is written only once.
 
-    __slots__ = ("_groups", "location", "rows")
+    ``of_others``: no row is in the key groups of the task that reads it, and only ``GROUP_COLUMN`` has been read."""
 
-    def __init__(self, rows: pa.RecordBatch, location: str | None = None) -> None:
+    __slots__ = ("_groups", "location", "of_others", "rows")
+
+    def __init__(self, rows: pa.RecordBatch, location: str | None = None, of_others: bool = False) -> None:
         self.rows = rows
         self.location = location
+        self.of_others = of_others
         self._groups: tuple[int, int] | None = None
 
     @property
@@ -44,7 +47,7 @@ class OperatorState:
     """A snapshot of one operator instance.
 
     ``tables`` are keyed: every chunk has the column GROUP_COLUMN, and a restore takes the rows of its own key groups.
-    At another parallelism a chunk without any of these may come with this column only.
+    At another parallelism a chunk without any of these may come with this column only (``Chunk.of_others``).
     Only the tables of a sink, which hold uncommitted rows, belong to the instance.
     ``values`` are small and plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to
     the instance. At another parallelism the operator gets those of all former instances and merges them.

@@ -167,16 +167,24 @@ class Instances:
         self._start([], 1)
 
     def _start(self, parts: Sequence[OperatorState], count: int) -> None:
-        self._running: list[tuple[Operator, ScriptedContext, Collected]] = []
-        for number in range(count):
-            operator = self._make()
-            ctx, out = opened(operator, ScriptedContext(range(128 * number // count, 128 * (number + 1) // count)))
-            operator.restore(read_by(parts, ctx.groups))
-            self._running.append((operator, ctx, out))
+        owned = [range(128 * number // count, 128 * (number + 1) // count) for number in range(count)]
+        self._running = [self._started(parts, groups) for groups in owned]
+
+    def _started(self, parts: Sequence[OperatorState], groups: range) -> tuple[Operator, ScriptedContext, Collected]:
+        operator = self._make()
+        ctx, out = opened(operator, ScriptedContext(groups))
+        operator.restore(read_by(parts, ctx.groups))
+        return operator, ctx, out
 
     def go_on_as(self, count: int) -> None:
-        """So many others start from the snapshots of these."""
-        self._start([stored(operator.snapshot()) for operator, _, _ in self._running], count)
+        """So many others start from the snapshots of these, and one more without a row."""
+        parts = [stored(operator.snapshot()) for operator, _, _ in self._running]
+        self._start(parts, count)
+        chunks = [chunk for part in parts for table in part.tables.values() for chunk in table]
+        spans = [range(chunk.groups[0], chunk.groups[1] + 1) for chunk in chunks if chunk.groups is not None]
+        free = next((group for group in range(128) if not any(group in span for span in spans)), None)
+        if free is not None:
+            self._started(parts, range(free, free + 1))
 
     def on_rows(self, rows: pa.RecordBatch, key: str, side: int = 0) -> None:
         groups = key_groups(rows, [key], 128) if rows.num_rows else np.empty(0, np.int32)
