@@ -54,10 +54,23 @@ class RestartsWithoutLog:
         """Marks the failed tasks that must restart without their log, as far as is clear before survivors answer."""
         if not self._context.policy.deduplicate:
             round_.without_log = set(round_.failed)
+        return self._begin_receivers(round_)
+
+    def _begin_receivers(self, round_: Round) -> Instructions:
+        """Marks failed receivers of tasks that restarted without their log, and what failed behind any marked task."""
         more = (round_.failed & self._receivers) - round_.without_log if self._context.policy.deduplicate else set()
         self._spread(round_, more)
         names = ", ".join(str(task) for task in sorted(more))
         return [self._report(f"{names} failed before a checkpoint covered what others had sent again")] if more else []
+
+    def _learn(self, round_: Round) -> None:
+        """Takes in incarnations that no process knew when it reported to a new coordinator: the first frame was under
+        way then, and the sender has failed since. They began in an earlier round."""
+        for answer in round_.answers:
+            for log, number in answer.incarnations.items():
+                task = self._context.plan.logs[log]
+                if number > self._incarnations.get(task, Incarnation()).number:
+                    self._incarnations[task] = Incarnation(number, self._protocol.epoch(task), round_.number - 1)
 
     def _report(self, reason: str) -> ReportEvent:
         return ReportEvent(RestartedWithoutLog(self._context.completed.number, reason))
@@ -66,6 +79,9 @@ class RestartsWithoutLog:
         """Once all have answered: reports if more tasks must restart without their log, which takes another round.
         Raises OrphanError if the job prefers consistency."""
         context = self._context
+        self._learn(round_)
+        if receivers := self._begin_receivers(round_):
+            return receivers
         found = orphans(context.plan, round_.failed - round_.without_log, survivors)
         if not found:
             return []

@@ -200,6 +200,7 @@ class HeldLogs:
             whole=[log for log in behind if self._holds_all(log, acquired)],
             needs={log: end for log, end in self._needed.items() if self._is_upstream(log)},
             own=self._own if in_loop and self._own in behind and self._own not in of_failed else None,
+            incarnations=self.store.incarnations,
         )
 
     def _holds_all(self, log: LogId, acquired: bool) -> bool:

@@ -256,6 +256,8 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     all of it."""
     starts_in: int = 0
     """The epoch of the feed point at which it starts; 0: it starts at the restart point of its task."""
+    incarnations: dict[LogId, int] = {}
+    """As in StatusReport. Frames that were under way may have brought a newer incarnation since."""
 
     def end(self, log: LogId) -> int:
         """The offset at which a log ends in ``logs``; 0 if nothing of it is there."""

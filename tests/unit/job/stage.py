@@ -10,7 +10,7 @@ from clonos_py.job.events import JobInstruction, JobPolicy, ReportEvent, Send, S
 from clonos_py.job.machine import JobMachine
 from clonos_py.job.states import JobState
 from clonos_py.model.coordinator_events import CoordinatorEvent
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import Attempt, LogId, TaskId
 from clonos_py.model.messages import (
     Committed,
     Drained,
@@ -112,11 +112,19 @@ class Stage:
         """The process started last for a task: it stands by, once the job is deployed."""
         return [i.process for i in self.instructions if isinstance(i, StartProcess) and i.task == task][-1]
 
-    def answer(self, severs: Sequence[tuple[int, Sever]], depends: Sequence[int] = ()) -> list[JobInstruction]:
-        """Survivors report that they hold no logs, and have received from these inputs."""
+    def answer(
+        self,
+        severs: Sequence[tuple[int, Sever]],
+        depends: Sequence[int] = (),
+        incarnations: Mapping[LogId, int] | None = None,
+    ) -> list[JobInstruction]:
+        """Survivors report that they hold no logs, have received from these inputs, and know these incarnations."""
         since = len(self.instructions)
         for process, sever in severs:
-            self.say(HeldLogsReport(process, sever.round, [], [], depends=list(depends)))
+            report = HeldLogsReport(
+                process, sever.round, [], [], depends=list(depends), incarnations=dict(incarnations or {})
+            )
+            self.say(report)
         return self.instructions[since:]
 
     def snapshot(self, *tasks: TaskId, checkpoint: int) -> list[JobInstruction]:

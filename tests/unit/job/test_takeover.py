@@ -308,3 +308,22 @@ def test_the_incarnation_of_a_task_that_died_with_the_coordinator_is_reported_by
         stage, task(1), task(3, incarnations={MIDDLE.log_id: 2}), *[StatusReport(n) for n in (4, 5, 6)]
     )
     assert anew(stage, instructions) == {5: 2}
+
+
+@pytest.mark.parametrize("sink_died", [False, True])
+def test_an_incarnation_whose_first_frame_was_under_way_is_known_once_survivors_have_answered(sink_died: bool) -> None:
+    """Its task died after the coordinator, and before its receiver had reported it."""
+    stage = taking_over(policy=AVAILABLE)
+    dead = {2, 3} if sink_died else {2}
+    for process in dead:
+        stage.say(ProcessDied(process, "killed"))
+    alive = [task(n, round=3) for n in {1, 2, 3} - dead]
+    instructions = answer(stage, *alive, *[StatusReport(n) for n in (4, 5, 6)])
+    instructions = stage.answer(sent(instructions, Sever), incarnations={MIDDLE.log_id: 1})
+    replays = dict(sent(instructions, Replay))
+    if sink_died:
+        assert happened(instructions) == [RestartedWithoutLog], "the sink may have taken what no log repeats"
+        replays = dict(sent(stage.answer(sent(instructions, Sever), incarnations={MIDDLE.log_id: 1}), Replay))
+    assert {process: replay.incarnation.number for process, replay in replays.items()} == (
+        {5: 1, 6: 1} if sink_died else {5: 1}
+    )
