@@ -44,7 +44,9 @@ format: $(READY)
 lint: $(READY)
 	$(RUN) ruff check --quiet .
 
+# Those of the checkers themselves use what mypy has kept of the package.
 types: mypy pyright
+	$(RUN) nice $(TESTS) tests/types
 
 # The tests on Ray, beside which they run, leave some time.
 mypy pyright: $(READY)
@@ -58,7 +60,7 @@ unit: $(READY)
 
 parallel: $(READY)
 	@$(RUN) deploy/test_tools.sh
-	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters
+	$(RUN) $(TESTS) -n auto tests --ignore=tests/ray --ignore=tests/clusters --ignore=tests/types
 
 kills: $(READY)
 	$(RUN) $(TESTS) tests/ray tests/clusters

@@ -12,6 +12,7 @@ from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.settings.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from tests.often import often
+from tests.sim.small_first import small_seeds
 
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "160")) // 8
 
@@ -29,7 +30,8 @@ def test_no_schedule_of_failures_breaks_a_rule(protocol: ProtocolProperties, mon
         checkers.append(self)
 
     monkeypatch.setattr(InvariantChecker, "__init__", noted)
-    for seed in range(SEEDS):
-        result = run_seed(seed, Range(sharing_depth=-1, protocol=protocol, fed=True))
+    range_ = Range(sharing_depth=-1, protocol=protocol, fed=True)
+    for seed in small_seeds(SEEDS, range_):
+        result = run_seed(seed, range_)
         assert not result.problems, (seed, result.problems, result.story[-30:])
     assert sum(checker.starts_at_feed_points for checker in checkers) > SEEDS // 10

@@ -160,9 +160,9 @@ def rows_of_async_functions_count_before_they_are_done(patch: pytest.MonkeyPatch
 
 
 FOUND_BY: dict[Patch, int] = {
-    metrics_are_kept_outside_of_state: 0,
-    snapshots_are_without_metrics: 0,
-    rows_of_async_functions_count_before_they_are_done: 30,
+    metrics_are_kept_outside_of_state: 24,
+    snapshots_are_without_metrics: 30,
+    rows_of_async_functions_count_before_they_are_done: 34,
 }
 """The seeds that are tried before all others: a hint that saves time."""
 
