@@ -23,6 +23,8 @@ _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.
 _STEPS_US = (20_000, 3_600_000_000)
 _WAIT_ACTIONS_MAX = 400
 """The number of actions for which a fault waits for a process that it can hit."""
+SLOWER_MAX = 20.0
+"""The greatest factor by which a fault lengthens delays."""
 
 
 class FaultKind(Enum):
@@ -203,7 +205,7 @@ class Chaos:
 
     def _inject_slow(self, world: HarshWorld, random_: random.Random) -> bool:
         kind = random_.choice(sorted(set(TYPICAL_US) - {"start", "retry"}))
-        factor, duration_us = random_.choice([5.0, 20.0]), random_.choice([5_000, 30_000])
+        factor, duration_us = random_.choice([5.0, SLOWER_MAX]), random_.choice([5_000, 30_000])
         self._time.slow(kind, factor)
         self._note(f"{kind} takes {factor:g} times as long for {duration_us} us")
         world.at(world.now_us + duration_us, lambda: self._time.slow(kind, 1 / factor))

@@ -16,7 +16,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.bounds import Bounds
-from clonos_py.runtime.sim.chaos import Chaos, FaultKind
+from clonos_py.runtime.sim.chaos import SLOWER_MAX, Chaos, FaultKind
 from clonos_py.runtime.sim.deaths_ahead import DeathsAhead
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
 from clonos_py.runtime.sim.harsh_environment import HarshEnvironment
@@ -38,6 +38,7 @@ _PREPARED = 0.7
 _DISK_ERRORS = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
 """Longer than the two heartbeats that may count of a coordinator's standstill: it causes no connection timeout."""
+_MANIFEST_TIMEOUT_US = 900_000
 _DELTAS_MAX = 3
 """So few delta manifests in a row that every run has several whole manifests."""
 _SPILL_BYTES = 500
@@ -225,7 +226,7 @@ class _Run:
             staggered=conditions.staggered,
             heartbeat_us=500_000 if patient else 30_000,
             heartbeat_timeout_us=2_000_000 if patient else 150_000,
-            manifest_timeout_us=900_000,
+            manifest_timeout_us=max(_MANIFEST_TIMEOUT_US, int(SLOWER_MAX * self._time.longest_us("disk"))),
             connection_timeout_us=_CONNECTION_TIMEOUT_US,
             rollbacks_max=100,
             deduplicate=self._exactly_once,

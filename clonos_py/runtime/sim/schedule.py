@@ -58,5 +58,8 @@ class VirtualTime:
     def delay_us(self, kind: str, what: object = None) -> int:
         """Draws a delay, mostly near 0 and sometimes long: the orders that matter come from the extremes."""
         draw = self._random.random()
-        slowness = self.slowness.get(_SLOW_LIKE.get(kind, kind), 1.0)
-        return int(TYPICAL_US[kind] * slowness * 4 * draw * draw * draw)
+        return int(self.longest_us(kind) * draw * draw * draw)
+
+    def longest_us(self, kind: str) -> float:
+        """The longest delay of an action of this kind."""
+        return 4 * TYPICAL_US[kind] * self.slowness.get(_SLOW_LIKE.get(kind, kind), 1.0)

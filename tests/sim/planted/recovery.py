@@ -390,6 +390,7 @@ def idleness_of_inputs_is_not_restored(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("kill", "coordinator", depth=1)
 def lives_are_forgotten_with_the_coordinator(patch: pytest.MonkeyPatch) -> None:
+    """Neither the states of processes tell the next one, nor the answers of survivors."""
     resume = Rounds.resume
 
     def unknown(
@@ -398,6 +399,7 @@ def lives_are_forgotten_with_the_coordinator(patch: pytest.MonkeyPatch) -> None:
         return resume(self, number, attempts, failed, {}, replaying)
 
     patch.setattr(Rounds, "resume", unknown)
+    patch.setattr(RestartsWithoutLog, "_learn", lambda self, round_: None)
 
 
 @BUGS.planted(depth=1)
