@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -74,6 +76,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 def pytest_xdist_auto_num_workers() -> int:
     """More than there are processors: some tests wait for servers and processes. Each collects all tests."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker imports a share of the modules before it collects all of them: in a new clone, all workers would
+    compile each module at the same time."""
+    config = session.config
+    if (worker := getattr(config, "workerinput", None)) is None:
+        return
+    folder, root = config.invocation_params.dir, config.rootpath
+    given = [folder / argument.partition("::")[0] for argument in config.args]
+    ignored = [folder / path for path in config.getoption("ignore") or ()]
+    chosen = [
+        path
+        for path in sorted(root.glob("tests/**/test_*.py"))
+        if any(map(path.is_relative_to, given)) and not any(map(path.is_relative_to, ignored))
+    ]
+    for path in chosen[int(worker["workerid"].removeprefix("gw")) :: int(worker["workercount"])]:
+        with suppress(Exception, pytest.skip.Exception):  # what cannot be imported fails when it is collected
+            importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
