@@ -68,7 +68,8 @@ def test_sketches_of_distinct_values_are_the_same_in_any_order(
     random.shuffle(values)
     assert in_parts(sketches.registers, sketches.united_registers, values, pa.string(), cuts).equals(sketch)
     few = {value for value in values if value is not None}
-    assert abs(sketches.distinct_counts(sketch).to_pylist()[0] - len(few)) <= len(few) / 20
+    shared = 1  # two values may have the same register, as "cbbc" and "ccba" have
+    assert abs(sketches.distinct_counts(sketch).to_pylist()[0] - len(few)) <= len(few) / 20 + shared
 
 
 @given(
