@@ -43,8 +43,9 @@ def merged_moments(parts: Any, groups: Groups) -> Any:
 
 
 def variances(parts: Any, less: int) -> Any:
-    """The squared deviations over the number of values ``less`` so many; null if that leaves none."""
-    counts, _, squares = _fields(parts)
+    """The squared deviations over the number of values ``less`` so many; null if that leaves none. ``parts``: moments,
+    or running ones."""
+    counts, squares = fixed(parts.field("count")), fixed(parts.field("squares"))
     divisors = counts - less
     return pa.array(squares / np.maximum(divisors, 1), mask=divisors < 1)
 

@@ -33,8 +33,10 @@ SKETCH = pa.list_(_ENTRY)
 _Floats = npt.NDArray[np.float64]
 _DROPPED_BITS = 44
 _REGISTER_BITS = 12
-_REGISTERS = 1 << _REGISTER_BITS
+REGISTERS = 1 << _REGISTER_BITS
 _HASH_BITS = 64 - _REGISTER_BITS
+LEVELS = _HASH_BITS + 2
+"""How many numbers a register may have: 0, if no value belongs to it, up to one more than bits are left."""
 _LIMIT = 1 / (2 * np.log(2))
 
 
@@ -59,14 +61,19 @@ def added_counts(sketches: Column, groups: Groups) -> Any:
 
 def quantiles(sketches: Any, share: float) -> Any:
     """By sketch: about the least value that at least this share of values does not exceed; null without values."""
-    slots, numbers, rows = _entries(sketches)
+    slots, numbers, rows = entries(sketches)
     before = np.cumsum(numbers)
     bounds = np.searchsorted(rows, np.arange(len(sketches) + 1))
     ends = np.concatenate([[0], before])[bounds]
     counts = np.diff(ends)
-    ranks = np.maximum(np.ceil(share * counts), 1).astype(np.int64)
-    found = np.minimum(before.searchsorted(ends[:-1] + ranks), max(len(slots) - 1, 0))
-    return pa.array(_lower_ends(slots)[found] if len(slots) else np.zeros(len(counts)), mask=counts == 0)
+    found = np.minimum(before.searchsorted(ends[:-1] + rank(share, counts)), max(len(slots) - 1, 0))
+    return pa.array(lower_ends(slots)[found] if len(slots) else np.zeros(len(counts)), mask=counts == 0)
+
+
+def rank(share: float, counts: Ints) -> Ints:
+    """Which of so many values, counted from 1 in their order, is the least that this share does not exceed."""
+    found: Ints = np.maximum(np.ceil(share * counts), 1).astype(np.int64)
+    return found
 
 
 def registers(column: Column, groups: Groups) -> Any:
@@ -88,24 +95,24 @@ def united_registers(sketches: Column, groups: Groups) -> Any:
 
 def distinct_counts(sketches: Any) -> Any:
     """By sketch: about how many distinct values there were."""
-    _, numbers, rows = _entries(sketches)
+    _, numbers, rows = entries(sketches)
     used, of_used = np.unique(rows, return_inverse=True)
-    levels = np.zeros((len(used), _HASH_BITS + 2), np.int64)
+    levels = np.zeros((len(used), LEVELS), np.int64)
     np.add.at(levels, (of_used, numbers), 1)
-    levels[:, 0] = _REGISTERS - levels.sum(axis=1)
+    levels[:, 0] = REGISTERS - levels.sum(axis=1)
     found = np.zeros(len(sketches), np.int64)
-    found[used] = np.rint(_estimates(levels.astype(np.float64))).astype(np.int64)
+    found[used] = estimates(levels)
     return pa.array(found)
 
 
-def _estimates(levels: _Floats) -> _Floats:
-    """The estimator. ``levels``: by sketch, how many registers have the number 0, 1, 2, ..."""
-    total = _REGISTERS * _tau(1 - levels[:, -1] / _REGISTERS)
+def estimates(levels: Ints) -> Ints:
+    """How many distinct values there were. ``levels``: by sketch, how many registers have the number 0, 1, 2, ..."""
+    total = REGISTERS * _tau(1 - levels[:, -1] / REGISTERS)
     for level in range(_HASH_BITS, 0, -1):
         total = (total + levels[:, level]) / 2
-    total += _REGISTERS * _sigma(levels[:, 0] / _REGISTERS)
-    estimates: _Floats = _LIMIT * _REGISTERS**2 / total
-    return estimates
+    total += REGISTERS * _sigma(levels[:, 0] / REGISTERS)
+    found: Ints = np.rint(_LIMIT * REGISTERS**2 / total).astype(np.int64)
+    return found
 
 
 def _sigma(x: _Floats) -> _Floats:
@@ -129,21 +136,22 @@ def _tau(x: _Floats) -> _Floats:
         total = less
 
 
-def _lower_ends(slots: Ints) -> _Floats:
+def lower_ends(slots: Ints) -> _Floats:
+    """The ends nearer to 0 of ranges of floats."""
     magnitudes = np.where(slots < 0, ~slots, slots) << _DROPPED_BITS
     found: _Floats = magnitudes.view(np.float64)
     return np.where(slots < 0, -found, found)
 
 
 def _united(how: np.ufunc, sketches: Column, groups: Groups) -> Any:
-    slots, numbers, rows = _entries(sketches)
+    slots, numbers, rows = entries(sketches)
     return _lists(how, slots, numbers, groups.ids[rows], groups.size)
 
 
-def _entries(sketches: Any) -> tuple[Ints, Ints, Ints]:
+def entries(sketches: Any) -> tuple[Ints, Ints, Ints]:
     """The slots and numbers of all sketches, and for each the row of its sketch."""
-    entries, rows = unrolled(sketches)
-    return fixed(entries.field("slot")).astype(np.int64), fixed(entries.field("number")), rows
+    found, rows = unrolled(sketches)
+    return fixed(found.field("slot")).astype(np.int64), fixed(found.field("number")), rows
 
 
 def _lists(how: np.ufunc, slots: Ints, numbers: Ints, ids: Ints, size: int) -> Any:

@@ -12,7 +12,19 @@ from clonos_py.model.hidden import hidden, is_hidden
 
 ORDERED = ("first", "last", "collect")
 """Functions whose result depends on the order of the rows."""
-RUNNING = ("count", "sum", "min", "max", "mean", "first", "last")
+RUNNING = (
+    "count",
+    "sum",
+    "min",
+    "max",
+    "mean",
+    "var",
+    "std",
+    "approx_quantile",
+    "approx_count_distinct",
+    "first",
+    "last",
+)
 """Functions whose result after one more row takes no longer the more rows there were."""
 _ACCUMULATORS = (
     "count",

@@ -94,6 +94,16 @@ def test_tables_have_the_figures_of_their_rows(parallelism: int) -> None:
 
 
 @both_parallelisms
+def test_rows_have_the_figures_of_the_rows_of_their_key_so_far(parallelism: int) -> None:
+    rows = ran(lambda events: events.key_by("key").reduce(**FIGURES), parallelism)
+    assert found(rows, "id") == Counter(
+        (event.id, *figures(before.value for before in events[: number + 1]))
+        for events in BY_KEY.values()
+        for number, event in enumerate(events)
+    )
+
+
+@both_parallelisms
 def test_figures_of_a_table_follow_its_changes(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:
         totals = events.key_by("key").aggregate(value=col("value").sum(), n=count()).named("totals")

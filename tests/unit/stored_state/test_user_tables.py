@@ -10,13 +10,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.hidden import hidden
 from clonos_py.model.ids import TaskId
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.state_definitions import StateDefinition
 from clonos_py.operators.panes import PANE_COLUMN
+from clonos_py.operators.running import RunningAggregate
 from clonos_py.stored_state.contents import OperatorContents
 from clonos_py.stored_state.user_tables import user_tables
+from tests.unit.operators.scripted import opened, schema
 
 SECOND = 1_000_000
 
@@ -104,3 +107,16 @@ def test_rows_of_sinks_are_those_that_are_not_committed() -> None:
     state = OperatorState({"0.4": [first], "0.5": [second]})
     (name, table), *_ = user_tables(contents(StateDefinition(), state, kind="sink")).items()
     assert (name, table.column("n").to_pylist()) == ("uncommitted", [1, 2])
+
+
+def test_results_after_each_row_show_those_of_the_last_row() -> None:
+    variance = Aggregate("var", "x", "variance", pa.float64(), option=1)
+    operator = RunningAggregate(("key",), (variance,), schema(("key", pa.string()), ("variance", pa.float64())))
+    opened(operator)
+    operator.on_rows(pa.record_batch({"key": ["a", "b", "a"], "x": [1.0, 5.0, 4.0]}), 0)
+    definition = StateDefinition(
+        facts={"keys": "key"}, aggregates={"variance": "var[1](x) as double"}, keys={"rows": {"key": "string"}}
+    )
+    table = user_tables(contents(definition, operator.snapshot(), kind="reduce"))["state"]
+    found = sorted(table.to_pylist(), key=lambda row: row["key"])
+    assert found == [{"key": "a", "variance": 4.5}, {"key": "b", "variance": None}]
