@@ -45,10 +45,13 @@ class EndedSessions:
     def tables(self) -> Mapping[str, pa.Schema]:
         return self.operator.tables([self._given])
 
-    def in_time(self, rows: pa.RecordBatch, keys: Sequence[str], time: str) -> pa.RecordBatch:
-        """Adds rows to the sessions, by these columns. Returns those that are not late; late ones are counted."""
+    def taken(self, rows: pa.RecordBatch, keys: Sequence[str], time: str) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Adds rows to the sessions, by these columns. Returns those that are not late, and the late ones, which are
+        counted."""
         late = self._take([rows.column(key) for key in keys], event_times(rows, time))
-        return rows.take(without_match(late, rows.num_rows)) if len(late) else rows
+        if not len(late):
+            return rows, rows.slice(0, 0)
+        return rows.take(without_match(late, rows.num_rows)), rows.take(late)
 
     def ended(self, watermark: int) -> list[pa.RecordBatch]:
         """The sessions that have ended by the watermark: their keys and bounds."""

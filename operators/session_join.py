@@ -73,8 +73,13 @@ class SessionJoin(Operator):
         rows = matchable(rows, keys, [time], self.ctx.count, self._unmatched[side])
         if not rows.num_rows:
             return
-        rows = self._sessions.in_time(rows, keys, time)
+        rows, late = self._sessions.taken(rows, keys, time)
+        if late.num_rows:
+            self.on_late(late, side)
         self._rows[side].append(with_groups(rows.select(self._kept[side]), keys, self.ctx.key_groups))
+
+    def on_late(self, rows: pa.RecordBatch, side: int) -> None:
+        """Takes rows that are dropped. They are counted already."""
 
     def on_watermark(self, watermark: int) -> int:
         """Joins the sessions that have ended. Pairs have the time of the last moment of their session, so the watermark

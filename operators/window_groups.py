@@ -57,6 +57,9 @@ class _MapGroups(MapBatches):
     def final(self) -> bool:
         return True
 
+    def on_late(self, rows: pa.RecordBatch) -> None:
+        """Takes rows that are dropped. They are counted already."""
+
     def _call(self, rows: pa.RecordBatch, windows: Ints) -> None:
         """Calls the function for each window, in the order of their numbers. ``rows``, with bounds, are in the order
         of arrival; ``windows``: the number of the window of each."""
@@ -97,11 +100,12 @@ class MapWindows(_MapGroups):
         found = self._windows(rows, times)
         reached = self._progress.reached_by_each(rows, self._keys, self.ctx.key_groups)
         is_open = found.ends > reached[found.rows]
-        late = np.ones(rows.num_rows, bool)
-        late[found.rows] = False
-        in_time = np.zeros(rows.num_rows, bool)
-        in_time[found.rows[is_open]] = True
-        self.ctx.count("late_rows", int(np.count_nonzero(~in_time & ~late)))
+        late = np.zeros(rows.num_rows, bool)
+        late[found.rows] = True
+        late[found.rows[is_open]] = False
+        if late.any():
+            self.ctx.count("late_rows", int(np.count_nonzero(late)))
+            self.on_late(rows.filter(pa.array(late)))
         self._waiting.add(found.where(is_open).put(rows, 0))
 
     def _windows(self, rows: pa.RecordBatch, times: Ints) -> InWindows:
@@ -163,7 +167,9 @@ class MapSessions(_MapGroups):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, _ = with_times(rows, self._time, self.ctx)
-        rows = self._sessions.in_time(rows, self._keys, self._time)
+        rows, late = self._sessions.taken(rows, self._keys, self._time)
+        if late.num_rows:
+            self.on_late(late)
         if rows.num_rows:
             self._rows.append(with_groups(rows, self._keys, self.ctx.key_groups))
 
