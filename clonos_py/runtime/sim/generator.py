@@ -14,7 +14,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.cyclic import with_loop
 from clonos_py.runtime.sim.origin import Volume
-from clonos_py.runtime.sim.steps import LOOKING_UP, RANKING, StepKind
+from clonos_py.runtime.sim.steps import JOINING, LOOKING_UP, RANKING, StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 from clonos_py.settings.protocols import DEFAULT_PROTOCOL, PROTOCOLS
 
@@ -94,8 +94,8 @@ _SILENT = 0.1
 """The share of runs in which all sources give nothing for a while before they end, with windows behind them."""
 _SILENT_US, _SILENT_IDLE_US = 600_000, 3_000
 _DRAWN_ELSEWHERE = (
-    *RANKING, *LOOKING_UP, StepKind.TTL, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT,
-    StepKind.GATHER, StepKind.OVER,
+    *RANKING, *LOOKING_UP, *JOINING, StepKind.TTL, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT,
+    StepKind.GATHER, StepKind.OVER, StepKind.GROUPS,
 )  # fmt: skip
 """Steps that only some vertices can have, or that take the place of others."""
 _ALIGNED = 0.15
@@ -103,6 +103,10 @@ _ROWS_IN_STEP = 40
 """The most rows of sources that wait for each other with each row."""
 _EXPIRING = 0.4
 """The share of running aggregates whose keys expire."""
+_DISTINCT = 0.4
+"""The share of the other running aggregates that are counts of distinct values."""
+_WHOLE_WINDOWS = 0.4
+"""The share of steps by key without an answer, or with that of the watermark, that take whole windows."""
 _UNEVEN_ENDS = 0.25
 """The share of jobs with several sources in which one of them ends long after the others."""
 _SLOW_STORAGE = 0.04
@@ -251,6 +255,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     topology = _with_verbs(random.Random(f"verbs of {seed}"), topology, keeps_rows=not range_.cycles)
     if not range_.cycles:
         topology = _with_tables(random.Random(f"tables of {seed}"), topology)
+        topology = _with_windows_by_key(random.Random(f"windows of {seed}"), topology)
     topology = _with_alignment(random.Random(f"ahead of {seed}"), topology)
     return Scenario(seed, topology, conditions, faults)
 
@@ -551,6 +556,28 @@ def _with_tables(random_: random.Random, topology: Topology) -> Topology:
             return replace(node, feeds=feeds, steps=(looking_up, *node.steps[1:]))
         if first is StepKind.REDUCE and random_.random() < _EXPIRING:
             return replace(node, steps=(StepKind.TTL, *node.steps[1:]))
+        return node
+
+    return replace(topology, nodes=tuple(map(drawn, topology.nodes)))
+
+
+def _with_windows_by_key(random_: random.Random, topology: Topology) -> Topology:
+    """Half of the steps that still answer what came from the other input join it by event time. Some counts by key are
+    those of distinct values, and some other steps by key take whole windows."""
+
+    def drawn(node: SimulatedVertex) -> SimulatedVertex:
+        if not node.feeds:
+            return node
+        first, joining = node.steps[0], random_.choice([None, None, *JOINING])
+        distinct, whole = random_.random() < _DISTINCT, random_.random() < _WHOLE_WINDOWS
+        if first is StepKind.OTHER and joining:
+            feeds = tuple(replace(feed, partitioning=Partitioning.HASH) for feed in node.feeds)
+            return replace(node, feeds=feeds, steps=(joining, *node.steps[1:]))
+        if first is StepKind.REDUCE and distinct:
+            return replace(node, steps=(StepKind.DISTINCT, *node.steps[1:]))
+        by_key = all(feed.partitioning is Partitioning.HASH for feed in node.feeds)
+        if first in (StepKind.PLAIN, StepKind.WATERMARK) and by_key and whole:
+            return replace(node, steps=(StepKind.GROUPS, *node.steps[1:]))
         return node
 
     return replace(topology, nodes=tuple(map(drawn, topology.nodes)))

@@ -25,7 +25,8 @@ from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
 from clonos_py.runtime.sim.over_step import SumLastIds
 from clonos_py.runtime.sim.step import EngineStep, Step, answered
-from clonos_py.runtime.sim.table_steps import CountUntilExpiry, LookUpLastId
+from clonos_py.runtime.sim.table_steps import CountUntilExpiry, LookUpLastId, RankByDistinct
+from clonos_py.runtime.sim.window_steps import JoinAsOf, JoinSessions, MapRowsOfWindows
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
 _RANK = Aggregate("count", None, "rank", pa.int64())
@@ -333,19 +334,25 @@ class StepKind(Enum):
     RANK = "rank"
     PARTS = "rank in parts"
     REDUCE = "rank by reduce"
+    DISTINCT = "rank by distinct"
     TTL = "count until expiry"
     OTHER = "other"
     TABLE = "look up in a table"
     LOADED = "look up in a loaded table"
+    SESSIONS = "join sessions"
+    AS_OF = "join as of"
+    GROUPS = "map windows"
     ROUTE = "route back"
 
 
 KEEPING = (StepKind.ASYNC, StepKind.GATHER, StepKind.WINDOWS, StepKind.SORT, StepKind.LOADED)
 """Those that keep rows."""
-RANKING = (StepKind.RANK, StepKind.PARTS, StepKind.REDUCE)
+RANKING = (StepKind.RANK, StepKind.PARTS, StepKind.REDUCE, StepKind.DISTINCT)
 """Those that count the rows of each key."""
 LOOKING_UP = (StepKind.TABLE, StepKind.LOADED)
 """Those whose second input is a table."""
+JOINING = (StepKind.SESSIONS, StepKind.AS_OF)
+"""Those that join two inputs by event time."""
 STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.PLAIN: Step,
     StepKind.RANDOM: AskRandom,
@@ -363,10 +370,14 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.RANK: RankByKey,
     StepKind.PARTS: RankInParts,
     StepKind.REDUCE: RankByReduce,
+    StepKind.DISTINCT: RankByDistinct,
     StepKind.TTL: CountUntilExpiry,
     StepKind.OTHER: LastOfOtherSide,
     StepKind.TABLE: partial(LookUpLastId, load_first=False),
     StepKind.LOADED: partial(LookUpLastId, load_first=True),
+    StepKind.SESSIONS: JoinSessions,
+    StepKind.AS_OF: JoinAsOf,
+    StepKind.GROUPS: MapRowsOfWindows,
     StepKind.ROUTE: RouteBack,
 }
 """By kind: the factory of its operators, which takes a letter."""

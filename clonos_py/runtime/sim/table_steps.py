@@ -1,5 +1,5 @@
-"""The steps of generated jobs with tables: the engine's join of a stream with a table, and its aggregates with a time
-to live. What both answer depends on the order of inputs."""
+"""The steps of generated jobs with tables: the engine's join of a stream with a table, its aggregates with a time to
+live, and its counts of distinct values. What they answer depends on the order of inputs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ _UNKNOWN = -1
 _TTL = 6
 """In ids, the event times: some keys expire in most runs."""
 _COUNTED = pa.schema([HISTORY_ROWS.field("key"), _COUNT])
+_RANKED = pa.schema([HISTORY_ROWS.field("key"), pa.field("rank", pa.int64())])
+_COPY = pa.field("copy", pa.binary())
+_DISTINCT = (Aggregate("count_distinct", "copy", "rank", pa.int64()),)
 _AGGREGATES = (Aggregate("count", None, "count", pa.int64()), Aggregate("max", "id", NEWEST, pa.int64()))
 
 
@@ -69,3 +72,32 @@ class CountUntilExpiry(EngineStep):
         self._counts = {}
         self._engine.on_rows(rows, side)
         return [self._counts[key] for key in fixed(rows.column("key")).tolist()]
+
+
+class RankByDistinct(EngineStep):
+    """Numbers the rows of each key by how many different ones there are so far: no two have the same id and history.
+    Its input is partitioned by key."""
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter, TableAggregate(_KEY, _DISTINCT, _RANKED, "changes"))
+        self._ranks: dict[int, int] = {}
+
+    def tables(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
+        return super().tables([inputs[0].append(_COPY)])
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        keys, ranks = (fixed(column).tolist() for column in rows.columns)
+        self._ranks |= zip(keys, ranks, strict=True)
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        """The table gives the count of a key behind all rows of the batch: it is that of the last one."""
+        self._ranks = {}
+        histories: list[bytes] = rows.column("history").to_pylist()  # type: ignore[assignment]
+        ids = fixed(rows.column("id")).tolist()
+        copies = pa.array([b"%d " % id_ + of for id_, of in zip(ids, histories, strict=True)], pa.binary())
+        self._engine.on_rows(rows.append_column(_COPY, copies), side)
+        answers = []
+        for key in reversed(fixed(rows.column("key")).tolist()):
+            answers.append(self._ranks[key])
+            self._ranks[key] -= 1
+        return answers[::-1]

@@ -29,6 +29,7 @@ from tests.sim.planted import (
     tables,
     unaligned,
     uncoordinated,
+    windows,
 )
 from tests.sim.planted.around import around
 from tests.sim.planted.bug import Bug, Patch
@@ -51,6 +52,7 @@ BUGS: dict[str, Bug] = {
     **loops.BUGS,
     **bounds.BUGS,
     **tables.BUGS,
+    **windows.BUGS,
 }
 ACTIONS_MAX = 12_000
 """Twice as many as most of these jobs take without a bug; some bugs let it never end."""
@@ -66,7 +68,7 @@ SMALL_OF, SMALLEST = 300, 80
 
 FOUND_BY = {
     "a_checkpoint_that_completes_while_a_replacement_starts_is_forgotten": 6_011_779,
-    "a_piece_is_kept_for_one_epoch_too_few": 32,
+    "a_piece_is_kept_for_one_epoch_too_few": 557,
     "a_piece_is_dropped_when_its_checkpoint_is_aborted": 78,
     "the_log_of_an_attempt_that_was_rolled_back_is_kept": 78,
     "a_log_is_recorded_from_the_landmark_on": 67,
@@ -81,10 +83,10 @@ FOUND_BY = {
     "void_checkpoints_are_forgotten_at_a_feed_point": 863,
     "a_feed_point_is_taken_while_barriers_are_aligned": 14,
     "sinks_do_not_get_the_rows_since_the_barrier_again": 6,
-    "prepared_results_of_uncompleted_checkpoints_are_left_out": 14,
+    "prepared_results_of_uncompleted_checkpoints_are_left_out": 78,
     "a_point_behind_the_last_checkpoint_is_used": 293,
     "the_replay_begins_behind_the_restart_point": 6,
-    "another_attempt_is_followed_with_what_was_known": 65,
+    "another_attempt_is_followed_with_what_was_known": 391,
     "frames_cut_behind_the_restart_point_are_kept": 4,
     "arrival_order_is_not_logged": 73,
     "timers_are_not_logged": 1,
@@ -101,7 +103,7 @@ FOUND_BY = {
     "a_footprint_is_one_event_ahead_of_its_position": 381,
     "the_oldest_footprint_of_a_key_decides": 31,
     "results_of_a_rebuild_are_sent": 266,
-    "replayed_events_are_not_counted": 44,
+    "replayed_events_are_not_counted": 406,
     "the_order_of_input_is_stored_without_the_last_event": 31,
     "windows_opened_since_the_last_snapshot_are_left_out": 31,
     "the_progress_of_the_rebuild_is_that_of_the_snapshot": 31,
@@ -119,11 +121,11 @@ FOUND_BY = {
     "the_time_is_kept_over_the_barrier": 100,
     "an_instance_gets_only_the_state_of_the_former_one_of_its_number": 108,
     "what_was_loaded_ahead_counts_as_the_last_state": 58,
-    "results_that_former_instances_have_prepared_are_not_committed": 21,
+    "results_that_former_instances_have_prepared_are_not_committed": 399,
     "a_task_that_fails_before_the_next_checkpoint_gets_its_former_instance_alone": 58,
     "a_source_begins_anew_at_another_parallelism": 108,
     "frames_leave_without_the_landmark_at_which_they_are_cut": 133,
-    "the_codec_keeps_its_state_where_replays_may_begin": 46,
+    "the_codec_keeps_its_state_where_replays_may_begin": 374,
     "timers_are_coded_against_those_of_the_epoch_before": 100,
     "large_answers_are_kept_under_an_epoch_that_is_too_low": 187,
     "rows_are_read_again_though_they_are_logged": 79,
@@ -171,10 +173,10 @@ FOUND_BY = {
     "the_acknowledgement_of_a_dead_task_counts": 24,
     "the_acknowledgement_of_an_earlier_checkpoint_counts": 65,
     "numbers_of_aborted_checkpoints_are_used_again": 73,
-    "frames_count_as_covered_when_the_snapshot_is_taken": 9,
+    "frames_count_as_covered_when_the_snapshot_is_taken": 73,
     "state_is_captured_when_it_is_stored": 31,
     "frames_behind_a_barrier_overtake_it": 132,
-    "what_an_aborted_checkpoint_prepared_is_forgotten": 46,
+    "what_an_aborted_checkpoint_prepared_is_forgotten": 399,
     "a_replacement_does_not_commit_what_its_checkpoint_names": 31,
     "a_barrier_does_not_close_the_cut": 95,
     "frames_are_stored_from_where_they_are_acknowledged": 95,
@@ -189,7 +191,7 @@ FOUND_BY = {
     "what_a_dead_task_has_stored_counts_after_its_restart": 14,
     "replacements_are_not_asked_what_their_snapshots_hold": 5,
     "replacements_answer_before_their_state_is_here": 31,
-    "a_delta_goes_on_from_another_base_than_it_names": 170,
+    "a_delta_goes_on_from_another_base_than_it_names": 503,
     "a_delta_leaves_out_a_task_with_a_new_snapshot": 7,
     "a_base_is_deleted_while_a_kept_delta_goes_on_from_it": 5,
     "a_standby_takes_the_logs_of_an_earlier_snapshot": 252,
@@ -227,7 +229,7 @@ FOUND_BY = {
     "the_head_of_a_loop_waits_for_the_barriers_of_its_feedback": 183,
     "what_is_fed_back_is_not_stored": 183,
     "feedback_holds_tasks_back": 1,
-    "a_loop_ends_when_rows_are_on_their_way": 90,
+    "a_loop_ends_when_rows_are_on_their_way": 61,
     "a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work": 68,
     "heads_are_not_told_again_after_a_failure": 251,
     "tasks_of_a_loop_connect_before_they_have_their_own_log": 46,
@@ -255,6 +257,10 @@ FOUND_BY = {
     "inputs_that_have_settled_are_not_restored": 183,
     "a_table_is_empty_after_a_restart": 189,
     "the_watermark_waits_for_a_table": 74,
+    "a_session_is_joined_without_the_rows_of_one_side_of_before": 1_405,
+    "versions_of_before_are_not_restored": 8_541,
+    "rows_of_open_windows_are_not_restored": 1_230,
+    "distinct_counts_ask_a_chunk_of_other_key_groups_for_its_columns": 809,
     "operators_that_may_go_back_count_as_ended": 10_009_890,
 }
 """The others are found by seed 0."""
