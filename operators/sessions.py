@@ -205,7 +205,7 @@ class SessionAggregate(WindowOperator, KeyedParts):
         late = ~np.array([spans.take(row, *of) for row, of in enumerate(zip(*map(_listed, columns), strict=True))])
         if late.any():
             self.ctx.count("late_rows", int(fixed(sessions.column(ROWS_COLUMN))[late].sum()))
-            self.out.emit(rows.filter(pa.array(late)), LATE_PORT)
+            self._emit_late(rows.filter(pa.array(late)))
         if spans.changed:
             self._put(*self._gathered(sessions, spans.changed))
 
@@ -232,7 +232,7 @@ class SessionAggregate(WindowOperator, KeyedParts):
         late = self._late(sessions, touching)
         if late.any():
             self.ctx.count("late_rows", int(fixed(sessions.column(ROWS_COLUMN))[late].sum()))
-            self.out.emit(rows.filter(pa.array(late if groups is None else late[groups.ids])), LATE_PORT)
+            self._emit_late(rows.filter(pa.array(late if groups is None else late[groups.ids])))
             sessions = sessions.filter(pa.array(~late))
         if sessions.num_rows:
             self._merge(sessions, self._live.distinct(touched))
@@ -265,12 +265,16 @@ class SessionAggregate(WindowOperator, KeyedParts):
         bounds = {START_COLUMN: pa.array(starts), END_COLUMN: pa.array(ends)}
         merged = self._partials.merge(sessions, groups, bounds)
         self._note(self._live.append(merged), starts, ends)
+        self._became(sessions.slice(0, live), merged)
         if self.in_parts:
             self.changed(merged.filter(pa.array(groups.first >= live)))
         if (ends <= self._reached).any():
             self._emit(merged.filter(pa.array(ends <= self._reached)))
         if self._live.compact() is not None:
             self._renumber()
+
+    def _became(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+        """Live sessions have become these, with further rows. Some of ``after`` are new."""
 
     def _note(self, numbers: Ints, starts: Ints, ends: Ints) -> None:
         """Records when these sessions are due."""
@@ -306,18 +310,30 @@ class SessionAggregate(WindowOperator, KeyedParts):
             self._emit(self._live.take(due))
         if self._lateness_us:
             due = self._live.live_numbers(self._expiring.pop(max(reached - self._lateness_us, MIN_TIME)))
-        if self.in_parts and len(due):
-            self.changed(self._live.take(due, self._partials.keys))
-        self._live.remove(due)
+        self._drop(due)
+
+    def _drop(self, numbers: Ints) -> None:
+        """Removes sessions that can no longer change."""
+        if self.in_parts and len(numbers):
+            self.changed(self._live.take(numbers, self._partials.keys))
+        self._live.remove(numbers)
         if self._live.compact() is not None:
             self._renumber()
 
+    def _emit_late(self, rows: pa.RecordBatch) -> None:
+        self.out.emit(rows, LATE_PORT)
+
     def _emit(self, sessions: pa.RecordBatch) -> None:
-        """Emits sessions by their ends, then starts, then keys: not in the order in which they are stored."""
+        self.out.emit(self._finish(self._in_order(sessions)))
+
+    def _in_order(self, sessions: pa.RecordBatch) -> pa.RecordBatch:
+        """Sessions by their ends, then starts, then keys: not in the order in which they are stored."""
         ends, starts = fixed(sessions.column(END_COLUMN)), fixed(sessions.column(START_COLUMN))
-        sessions = sessions.take(np.lexsort((hash_rows(sessions, self._partials.keys), starts, ends)))
+        return sessions.take(np.lexsort((hash_rows(sessions, self._partials.keys), starts, ends)))
+
+    def _finish(self, sessions: pa.RecordBatch) -> pa.RecordBatch:
         bounds = {WINDOW_START: sessions.column(START_COLUMN), WINDOW_END: sessions.column(END_COLUMN)}
-        self.out.emit(self._partials.finish(sessions, self._schema, bounds))
+        return self._partials.finish(sessions, self._schema, bounds)
 
 
 def by_session(partials: Partials, rows: pa.RecordBatch, times: Ints, gap_us: int) -> tuple[pa.RecordBatch, Groups]:

@@ -12,7 +12,18 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.timing import timed
 from clonos_py.dsl.windows import Forever
 from clonos_py.model.errors import GraphError
-from clonos_py.model.windows import BOUNDS, WINDOW_END, Assigned, AtClose, Bounded, Cumulative, Emit, Every, InPanes
+from clonos_py.model.windows import (
+    BOUNDS,
+    WINDOW_END,
+    Assigned,
+    AtClose,
+    Bounded,
+    Cumulative,
+    Emit,
+    Every,
+    InPanes,
+    Session,
+)
 from clonos_py.plan.logical import AggregateWindowTable
 
 
@@ -20,9 +31,14 @@ from clonos_py.plan.logical import AggregateWindowTable
 class EmittingWindows:
     """``window``: None for all rows."""
 
-    window: Bounded | None
+    window: Bounded | Session | None
     emit: Emit
     lateness_us: int
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether rows of the table are deleted: a session that grows is another row."""
+        return isinstance(self.window, Session)
 
     @property
     def timed(self) -> bool:
@@ -43,10 +59,10 @@ def emitting(window: object, emit: object, lateness_us: int) -> EmittingWindows:
         return EmittingWindows(None, emit, 0)
     if isinstance(window, Assigned):
         return EmittingWindows(window, emit, lateness_us)
-    if not isinstance(window, InPanes) or window.processing_time:
+    if not isinstance(window, InPanes | Session) or window.processing_time:
         raise GraphError(
-            "emit= takes tumbling, hopping and cumulative windows in event time, assign(...) and forever(); other "
-            "windows give their results once: leave it out"
+            "emit= takes tumbling, hopping and cumulative windows and sessions in event time, assign(...) and "
+            "forever(); other windows give their results once: leave it out"
         )
     return EmittingWindows(window, emit, lateness_us)
 
@@ -63,7 +79,7 @@ def aggregated_in_emitting_windows(
     return rows.followed("aggregate", work, (found.schema,), site, (found.record,)), identity
 
 
-def _bounds(window: Bounded | None, schema: pa.Schema) -> tuple[str, ...]:
+def _bounds(window: Bounded | Session | None, schema: pa.Schema) -> tuple[str, ...]:
     if window is None:
         return ()
     found = tuple(name for name in BOUNDS if name in schema.names)

@@ -65,7 +65,7 @@ from clonos_py.model.hidden import check_names
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.tables import CHANGE_COLUMN
 from clonos_py.model.times import Duration, micros
-from clonos_py.model.windows import Assigned, Counted, Emit, Hopping, InPanes, Last, Tumbling, Window
+from clonos_py.model.windows import Assigned, Counted, Emit, Hopping, Last, Tumbling, Window
 from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerRow,
@@ -487,7 +487,7 @@ class Stream(Helpful, Generic[R]):
     def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
     @overload
     def window(
-        self, window: InPanes | AssignedBy | Forever, *, lateness: Duration = "0s", emit: Emit
+        self, window: Window | AssignedBy | Forever, *, lateness: Duration = "0s", emit: Emit
     ) -> EmittingStream[R]: ...
     @overload
     def window(self, window: AssignedBy) -> AssignedStream[R]: ...
@@ -603,7 +603,7 @@ class KeyedStream(Helpful, Generic[R]):
     def window(self, window: Window, *, lateness: Duration = "0s") -> WindowedStream[R]: ...
     @overload
     def window(
-        self, window: InPanes | AssignedBy | Forever, *, lateness: Duration = "0s", emit: Emit
+        self, window: Window | AssignedBy | Forever, *, lateness: Duration = "0s", emit: Emit
     ) -> EmittingStream[R]: ...
     @overload
     def window(self, window: AssignedBy) -> AssignedStream[R]: ...
@@ -867,12 +867,13 @@ class EmittingStream(Helpful, Generic[R]):
     def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
         """A Table with a row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates,
         or a class whose fields these fill by name. Its rows are identified by the keys and the bounds; those of
-        ``forever()`` have no bounds. Its final rows, ``.at_end()``, come when nothing can change them any more."""
+        ``forever()`` have no bounds. A session that grows is another row, and the former one is deleted. Final rows,
+        ``.at_end()``, come when nothing can change them any more."""
         with located("aggregate") as site:
             bounds = window_bounds(self._rows, into) if self._windows.window else {}
             found = aggregation(self._rows.schema, self._keys, bounds, into, aggregates)
             output, keys = aggregated_in_emitting_windows(self._rows, self._keys, self._windows, found, site)
-            return Table(updating_rows(output, keys, False))
+            return Table(updating_rows(output, keys, self._windows.shrinks))
 
 
 class OverStream(Helpful):

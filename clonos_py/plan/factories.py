@@ -234,11 +234,18 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return _window_factory(node, work)
         case AggregateCounted() | TopCounted() as work:
             return _count_window_factory(node, work)
-        case AggregateWindowTable() as work:
+        case AggregateWindowTable(window=Session() as session, time_column=str(time_column)) as work:
+            from clonos_py.operators.session_table import SessionTable
+
+            return partial(
+                SessionTable, work.keys, session, work.aggregates, node.schemas[0], work.emit, work.mode,
+                time_column, work.lateness_us, work.retract_when_changed, work.kind,
+            )  # fmt: skip
+        case AggregateWindowTable(window=None | Tumbling() | Hopping() | Cumulative() | Assigned() as window) as work:
             from clonos_py.operators.window_table import WindowTable
 
             return partial(
-                WindowTable, work.keys, work.window, work.aggregates, node.schemas[0], work.emit, work.mode,
+                WindowTable, work.keys, window, work.aggregates, node.schemas[0], work.emit, work.mode,
                 work.time_column, work.lateness_us, work.retract_when_changed, work.kind,
             )  # fmt: skip
         case AggregateOver(keys, last, aggregates, time_column):

@@ -187,7 +187,7 @@ class AggregateWindowTable:
     ``retract_when_changed`` and ``kind`` as for ``AggregateTable``."""
 
     keys: tuple[str, ...]
-    window: Bounded | None
+    window: Bounded | Session | None
     aggregates: tuple[Aggregate, ...]
     time_column: str | None
     lateness_us: int

@@ -21,10 +21,10 @@ from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.aggregates import Aggregate, accumulator_name
 from clonos_py.model.state import GROUP_COLUMN
 from clonos_py.model.times import MIN_TIME
-from clonos_py.model.windows import WINDOW_END, WINDOW_START, Counted, Cumulative, Hopping, Session, Tumbling, Window
+from clonos_py.model.windows import BOUNDS, WINDOW_END, WINDOW_START, Counted, Cumulative, Hopping, Tumbling, Window
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials, accumulators_of
 from clonos_py.operators.count_windows import NUMBER_COLUMN
-from clonos_py.operators.intervals import END_COLUMN, START_COLUMN
+from clonos_py.operators.intervals import SESSION_COLUMNS, START_COLUMN
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
 from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.stored_state.arrow_types import arrow_type
@@ -50,11 +50,10 @@ def results_so_far(given: OperatorContents, table: str, rows: pa.RecordBatch, wi
             merged = _of_panes(given, partials, rows, PaneClock(window), folds)
         case Counted():
             merged = _of_counts(partials, rows, window, folds)
-        case Session():
-            bounds = {WINDOW_START: rows.column(START_COLUMN), WINDOW_END: rows.column(END_COLUMN)}
-            merged = _Merged(_with_folds(rows, folds), bounds)
         case _:
-            bounds = {name: rows.column(name) for name in (WINDOW_START, WINDOW_END) if name in rows.schema.names}
+            stored = SESSION_COLUMNS if START_COLUMN in rows.schema.names else BOUNDS
+            pairs = zip(BOUNDS, stored, strict=True)
+            bounds = {name: rows.column(column) for name, column in pairs if column in rows.schema.names}
             merged = _Merged(_with_folds(rows, folds), bounds)
     extra = dict(merged.window) | {fold.name: merged.rows.column(_fold_column(fold)) for fold in folds}
     fields = [merged.rows.schema.field(name) for name in keys]

@@ -19,6 +19,7 @@ from clonos_py import (
     forever,
     hopping,
     on_change,
+    session,
     testing,
     tumbling,
 )
@@ -44,14 +45,24 @@ WINDOWS: dict[str, tuple[Any, str]] = {
         cumulative("10s", "5s"),
         "SELECT * FROM (SELECT *, time // 10 * 10 AS s, s + unnest([5, 10]) AS e FROM events) WHERE time < e",
     ),
+    "session": (
+        session("2s"),
+        """
+        WITH by_key AS (SELECT *, micros - lag(micros) OVER (PARTITION BY key ORDER BY micros) AS apart FROM events),
+        numbered AS (SELECT *, count(*) FILTER (apart > 2e6) OVER (PARTITION BY key ORDER BY micros) AS n FROM by_key)
+        SELECT *, min(time) OVER (PARTITION BY key, n) AS s, max(time) OVER (PARTITION BY key, n) + 2 AS e FROM numbered
+        """,
+    ),
 }
-CASES = [("hopping", emit) for emit in EMITS] + [("tumbling", "on change"), ("cumulative", "every")]
+CASES = [(window, emit) for window in ("hopping", "session") for emit in EMITS]
+CASES += [("tumbling", "on change"), ("cumulative", "every")]
 
 
 def by_duckdb(windows: str, keys: str, events: list[Event] = EVENTS) -> Counter[tuple[Any, ...]]:
     with duckdb.connect(config={"threads": 1}) as database:
-        database.execute("CREATE TABLE events (key TEXT, value BIGINT, time BIGINT)")
-        database.executemany("INSERT INTO events VALUES (?, ?, ?)", [(e.key, e.value, e.at // SECOND) for e in events])
+        database.execute("CREATE TABLE events (key TEXT, value BIGINT, time BIGINT, micros BIGINT)")
+        values = [(e.key, e.value, e.at // SECOND, e.at) for e in events]
+        database.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", values)
         asked = f"SELECT {keys}, count(*), sum(value), min(value) FROM ({windows}) GROUP BY {keys}"
         return Counter(database.execute(asked).fetchall())
 
@@ -61,7 +72,10 @@ def table_of(changes: list[Any], *keys: str) -> Counter[tuple[Any, ...]]:
     found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row in changes:
         at = tuple(getattr(row, name) for name in keys)
-        assert (at in found) == (row.kind == "update")
+        assert (at in found) == (row.kind in ("update", "delete"))
+        if row.kind == "delete":
+            del found[at]
+            continue
         found[at] = tuple(getattr(row, name) for name in NAMES)
     return Counter((*at, *values) for at, values in found.items())
 
@@ -143,6 +157,25 @@ def test_a_table_of_windows_feeds_another_table_and_has_final_rows(parallelism: 
     )
 
 
+@both_parallelisms
+def test_sessions_take_back_what_they_have_given_another_table(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        sessions = events.key_by("key").window(session("2s"), emit=on_change()).aggregate(**FIGURES).named("sessions")
+        return sessions.key_by("key").aggregate(sessions=count(), most=col("rows").max()).named("most").at_end()
+
+    of_keys: dict[str, list[int]] = {}
+    for (key, _, _, rows, *_), n in by_duckdb(WINDOWS["session"][1], "key, s, e").items():
+        of_keys.setdefault(key, []).extend([rows] * n)
+    found = {row.key: (row.sessions, row.most) for row in ran(body, parallelism)}
+    assert found == {key: (len(rows), max(rows)) for key, rows in of_keys.items()}
+
+
+def test_sessions_that_grow_are_deleted_so_their_changes_need_a_kind() -> None:
+    table = started(Job("kept")).key_by("key").window(session("2s"), emit=on_change()).aggregate(n=count())
+    with pytest.raises(GraphError, match="kind="):
+        table.changes()
+
+
 def test_mistakes_are_named() -> None:
     keyed = started(Job("emitting")).key_by("key")
     text: Any = "10s"
@@ -154,6 +187,10 @@ def test_mistakes_are_named() -> None:
         (
             lambda: keyed.window(tumbling("1s", processing_time=True), emit=on_change()),
             "emit= takes tumbling, hopping and",
+        ),
+        (
+            lambda: keyed.window(session("1s", processing_time=True), emit=on_change()),
+            "cumulative windows and sessions in event time",
         ),
         (lambda: keyed.window(tumbling("1s"), emit=on_change(), lateness="-1s"), "lateness is '-1s'"),
         (lambda: every("0s"), "period is '0s', it must be more than 0"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import TableMode, kind_schema, weighted_schema
 from clonos_py.model.times import MAX_TIME, MIN_TIME
@@ -27,9 +28,11 @@ from clonos_py.model.windows import (
     Every,
     Hopping,
     OnChange,
+    Session,
     Tumbling,
 )
 from clonos_py.operators.keyed_rows import live_rows
+from clonos_py.operators.session_table import SessionTable
 from clonos_py.operators.window_table import WindowTable
 from tests.unit.operators.scripted import ScriptedContext, advance, compacted_early, opened, schema, stored
 from tests.unit.operators.test_windows import windows_of
@@ -60,14 +63,19 @@ def _state_is_compacted_early() -> Iterator[None]:
         yield
 
 
-def result(window: Bounded | None) -> pa.Schema:
+Shape = Bounded | Session | None
+
+
+def result(window: Shape) -> pa.Schema:
     return schema(("key", pa.string()), *(BOUNDS if window else ()), *MADE)
 
 
-def table(window: Bounded | None, emit: Emit, mode: TableMode = "changes", lateness: int = 0) -> WindowTable:
+def table(window: Shape, emit: Emit, mode: TableMode = "changes", lateness: int = 0) -> Operator:
     kind = "change" if mode == "changes" else None
     shown = result(window)
     shown = kind_schema(shown, "change") if kind else weighted_schema(shown) if mode == "deltas" else shown
+    if isinstance(window, Session):
+        return SessionTable(("key",), window, AGGREGATES, shown, emit, mode, "at", lateness, kind=kind)
     time = "at" if window or isinstance(emit, Every) else None
     return WindowTable(("key",), window, AGGREGATES, shown, emit, mode, time, lateness, kind=kind)
 
@@ -93,7 +101,7 @@ def with_bounds(batch: pa.RecordBatch, given_rows: list[Row]) -> pa.RecordBatch:
 class Instances:
     """Instances of a table, and what their output adds up to."""
 
-    def __init__(self, window: Bounded | None, emit: Emit, mode: TableMode, lateness: int) -> None:
+    def __init__(self, window: Shape, emit: Emit, mode: TableMode, lateness: int) -> None:
         self.window, self.emit, self.mode, self.lateness = window, emit, mode, lateness
         self.results: Results = {}
         self.late = 0
@@ -137,7 +145,7 @@ class Instances:
                 at, values, more = cells[:bounds], cells[bounds : bounds + len(AGGREGATES)], cells[-1]
                 if self.mode == "at_end":
                     assert at not in self.results
-                elif self.mode == "deltas" and more == -1:
+                elif more in (-1, "delete"):
                     assert self.results.pop(at) == values
                     continue
                 elif self.mode == "deltas":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,8 +15,10 @@ from clonos_py.model.hidden import hidden
 from clonos_py.model.ids import TaskId
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.state_definitions import StateDefinition
+from clonos_py.model.windows import AtClose, Session
 from clonos_py.operators.panes import PANE_COLUMN
 from clonos_py.operators.running import RunningAggregate
+from clonos_py.operators.session_table import SessionTable
 from clonos_py.stored_state.contents import OperatorContents
 from clonos_py.stored_state.user_tables import user_tables
 from tests.unit.operators.scripted import opened, schema
@@ -120,3 +122,23 @@ def test_results_after_each_row_show_those_of_the_last_row() -> None:
     table = user_tables(contents(definition, operator.snapshot(), kind="reduce"))["state"]
     found = sorted(table.to_pylist(), key=lambda row: row["key"])
     assert found == [{"key": "a", "variance": 4.5}, {"key": "b", "variance": None}]
+
+
+def test_sessions_of_a_table_have_their_bounds() -> None:
+    total = Aggregate("sum", "x", "total", pa.int64())
+    shown = schema(
+        ("key", pa.string()), ("window_start", pa.int64()), ("window_end", pa.int64()), ("total", pa.int64())
+    )
+    operator = SessionTable(("key",), Session(5), (total,), shown, AtClose(), "changes", "at")
+    opened(operator)
+    operator.on_rows(pa.record_batch({"key": ["a", "a"], "x": [1, 2], "at": [0, 3]}), 0)
+    aggregates, keys = (
+        {"total": "sum(x) as int64"},
+        {name: {"key": "string"} for name in ("rows", "pending", "replaced")},
+    )
+    definition = StateDefinition(facts={"keys": "key", "windows": "session 5us"}, aggregates=aggregates, keys=keys)
+    tables = user_tables(contents(definition, operator.snapshot()))
+    assert tables.keys() == {"state", "pending"}
+    for table in tables.values():
+        (row,) = table.to_pylist()
+        assert (row["window_end"] - row["window_start"], row["total"]) == (timedelta(microseconds=8), 3)
