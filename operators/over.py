@@ -160,9 +160,10 @@ class _Past:
         first = self._blocks.rows
         self._add(partial, keys, places, numbers)
         self._keep(partial.append_column(pa.field(GROUP_COLUMN, pa.int32()), rows.column(GROUP_COLUMN)))
-        ends = np.flatnonzero(np.append((keys[1:] != keys[:-1]) | (places[1:] != places[:-1]), True))
+        is_end = np.append((keys[1:] != keys[:-1]) | (places[1:] != places[:-1]), True)
+        ends = np.flatnonzero(is_end)
         found = self._blocks.up_to(first + ends, places[ends] - self._reach)
-        return pa.record_batch(found).take(ends.searchsorted(inverse(order)))
+        return pa.record_batch(found).take((np.cumsum(is_end) - is_end)[inverse(order)])
 
     def _keys_of(self, rows: pa.RecordBatch) -> Ints:
         """By row: the number of its key. New keys are added."""
@@ -190,10 +191,9 @@ class _Past:
             restarts[1:] |= times[1:] - self._reach > times[:-1]
             alone = new | (times[begins] - self._reach > _at(self._blocks.places, latest))
             next_number[alone] = 0
-        starts = np.flatnonzero(restarts)
+        starts, part = np.flatnonzero(restarts), np.cumsum(restarts) - 1
         firsts = np.zeros(len(starts), np.int64)
-        firsts[starts.searchsorted(begins)] = next_number
-        part = np.cumsum(restarts) - 1
+        firsts[part[begins]] = next_number
         numbers = firsts[part] + np.arange(len(keys)) - starts[part]
         return (numbers if self._by_rows else times), numbers
 
