@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.grouping import Groups
 from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.keyed_rows import KeyedRows
@@ -31,9 +32,11 @@ def merged_with(table: KeyedRows, partial: pa.RecordBatch, partials: Partials) -
     existed[of] = True
     before = table.take(touched[np.argsort(of)])
     table.remove(touched)
-    whole = concat([before, partial])
-    groups = partials.groups(whole)
-    return Merged(before, partials.merge(whole, groups).take(groups.ids[before.num_rows :]), existed)
+    known, every = np.flatnonzero(existed), np.arange(partial.num_rows)
+    first = every + len(known)
+    first[known] = np.arange(len(known))
+    groups = Groups(np.concatenate([known, every]), partial.num_rows, first)
+    return Merged(before, partials.merge(concat([before, partial]), groups), existed)
 
 
 def put_rows(table: KeyedRows, rows: pa.RecordBatch, weights: Ints) -> None:

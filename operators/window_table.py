@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.grouping import group
 from clonos_py.columns.ordering import order_by, stable_order
 from clonos_py.columns.views import Bools, Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
@@ -126,7 +127,9 @@ class WindowTable(Operator):
         partial = by_pane(self._by_key, self._arrivals.numbered(rows, self._time), panes)
         found = windows_of_panes(self._clock, fixed(partial.column(PANE_COLUMN)))
         found = found.where(self._are_open(partial, found))
-        return self._partials.merge_by_key(found.put(partial.drop_columns([PANE_COLUMN]), len(self._keys)))
+        keys = self._by_key.groups(partial)
+        groups = group([keys.ids[found.rows], found.ends], len(found.rows))  # the end of a window says which it is
+        return self._partials.merge(found.put(partial.drop_columns([PANE_COLUMN]), len(self._keys)), groups)
 
     def _of_assigned(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         found = assigned_windows(rows)
