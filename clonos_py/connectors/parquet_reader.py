@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from clonos_py.columns.casting import cast
+from clonos_py.columns.compact import compact
 from clonos_py.columns.views import concat, plain_type
 from clonos_py.connectors.decoding_ahead import DecodedAhead
 from clonos_py.connectors.file_content import ContentStream, FileContent, LocalContent
@@ -55,7 +56,8 @@ class ParquetPartition:
         self._group_starts: list[int] = []
         self._batches: DecodedAhead | None = None
         self._batches_at = -1
-        self._carry: pa.Table | None = None
+        self._carry: pa.RecordBatch | None = None
+        """Rows that were decoded and not taken."""
 
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         file = self._opened()
@@ -101,7 +103,7 @@ class ParquetPartition:
                 end = min(self._group_starts[bisect_right(self._group_starts, start)], stop)
                 pieces.append(self._rows(start, end))
                 start = end
-        return concat(pieces)
+        return compact(concat(pieces))
 
     @property
     def rows(self) -> int:
@@ -130,7 +132,7 @@ class ParquetPartition:
         group = bisect_right(self._group_starts, start) - 1
         batches = self._decoded(group, decoded_rows)
         self._batches = DecodedAhead(batches, ahead=self._content is None)
-        self._carry = self._file_schema().empty_table()
+        self._carry = None
         self._take(start - self._group_starts[group])
 
     def _decoded(self, group: int, decoded_rows: int) -> Iterator[pa.RecordBatch]:
@@ -140,14 +142,19 @@ class ParquetPartition:
             for batch in file.iter_batches(decoded_rows, row_groups=[number], columns=schema.names, use_threads=False):
                 yield _plain(batch, schema)
 
-    def _take(self, count: int) -> pa.Table:
-        """The next ``count`` rows."""
-        assert self._carry is not None
+    def _take(self, count: int) -> pa.RecordBatch:
+        """The next ``count`` rows. A decoded batch that is taken as a whole is not copied. A part of one is: its rows
+        may be kept for longer than the others."""
         assert self._batches is not None
-        while self._carry.num_rows < count:
-            self._carry = pa.concat_tables([self._carry, pa.Table.from_batches([next(self._batches)])])
-        taken, self._carry = self._carry.slice(0, count), self._carry.slice(count)
-        return taken
+        if not count:
+            return pa.RecordBatch.from_pylist([], self._file_schema())
+        pieces: list[pa.RecordBatch] = []
+        while count:
+            batch = next(self._batches) if self._carry is None else self._carry
+            pieces.append(batch.slice(0, count))
+            self._carry = batch.slice(count) if count < batch.num_rows else None
+            count -= pieces[-1].num_rows
+        return compact(concat(pieces))
 
     def _file_schema(self) -> pa.Schema:
         """The requested columns that the file has, as ``_plain`` gives them."""
@@ -155,7 +162,7 @@ class ParquetPartition:
         fields = [found.field(name) for name in self._schema.names if name in found.names]
         return pa.schema([field.with_type(plain_type(field.type)) for field in fields])
 
-    def _conforming(self, rows: pa.Table, start: int) -> pa.RecordBatch:
+    def _conforming(self, rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
         columns = [
             self._fitted(rows.column(field.name), field)
             if field.name in rows.schema.names
@@ -168,8 +175,7 @@ class ParquetPartition:
                 raise SourceError(f"{self.name}, row {row}: column {field.name!r} is null, but not declared '| None'")
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _fitted(self, found: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-        whole = found.combine_chunks()
+    def _fitted(self, whole: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
         try:
             times = fitted_times(whole, field)
             return cast(whole, field.type) if times is None else times

@@ -46,6 +46,16 @@ def test_ranges_are_the_rows_of_the_file(table: pa.Table, path: str, columns: li
         assert found.to_pylist() == table.select(columns).slice(start, rows).to_pylist()
 
 
+def test_a_short_range_does_not_hold_the_memory_of_the_rows_around_it(path: str) -> None:
+    partition = ParquetPartition(path, SCHEMA, None)
+    for start in (0, 10, 8_190):  # within a decoded batch, and over the end of one
+        assert partition.range(start, start + 10).get_total_buffer_size() < 1_000
+
+
+def test_a_range_without_rows_has_the_columns(path: str) -> None:
+    assert ParquetPartition(path, SCHEMA, None).between(20_000, 20_000).rows == pa.RecordBatch.from_pylist([], SCHEMA)
+
+
 def test_a_file_without_rows_has_none(tmp_path: Path) -> None:
     pq.write_table(SCHEMA.empty_table(), tmp_path / "empty.parquet")
     partition = ParquetPartition(str(tmp_path / "empty.parquet"), SCHEMA, None)
