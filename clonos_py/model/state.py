@@ -22,7 +22,7 @@ class Chunk:
 
     ``of_others``: no row is in the key groups of the task that reads it, and only ``GROUP_COLUMN`` has been read."""
 
-    __slots__ = ("_groups", "location", "of_others", "rows")
+    __slots__ = ("__weakref__", "_groups", "location", "of_others", "rows")
 
     def __init__(self, rows: pa.RecordBatch, location: str | None = None, of_others: bool = False) -> None:
         self.rows = rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -30,8 +30,10 @@ class Snapshots:
     """The snapshots of one process in checkpoint storage. A standby loads one snapshot after the other: it does not
     read again what the last load has read, and releases what the newest snapshot does not name."""
 
-    def __init__(self, store: SnapshotStore) -> None:
-        self._store = store
+    def __init__(self, store: SnapshotStore, shared: MutableMapping[str, Chunk] | None = None) -> None:
+        """``shared``: by location, chunks that processes in the same host process have written and still hold. They
+        are not read from storage. None if no process shares its chunks."""
+        self._store, self._shared = store, shared
         self._known = _Known()
         self._reported: Mapping[str, int] = {}
         """The requests that were reported with earlier snapshots."""
@@ -42,9 +44,10 @@ class Snapshots:
         return {*self._known.chunks, *self._known.runs, *self._known.logs}
 
     def load(self, restore: Restore) -> Loaded | LoadFailed:
+        here = {**self._known.chunks, **dict(() if self._shared is None else self._shared.items())}
         try:
             operators = {
-                name: [self._store.read(handle, self._known.chunks) for handle in handles]
+                name: [self._store.read(handle, here) for handle in handles]
                 for name, handles in restore.operators.items()
             }
             runs = self._runs({part.location for parts in restore.frames.values() for part in parts})
@@ -86,6 +89,10 @@ class Snapshots:
                 request.snapshot.checkpoint,
                 f"the snapshot of {request.snapshot.task}: {one_line(type_and_text(problem))}",
             )
+        if self._shared is not None:
+            states = request.snapshot.operators.values()
+            chunks = [chunk for state in states for table in state.tables.values() for chunk in table]
+            self._shared.update((chunk.location, chunk) for chunk in chunks if chunk.location is not None)
         requests, before = dict(self._store.requests), self._reported
         self._reported = requests
         return Persisted(handle, 0.0, requests=requests_since(before, requests))

@@ -6,7 +6,7 @@ snapshot covers only output that is visible and durable by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -33,7 +33,7 @@ from clonos_py.link.instructions import (
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.messages import Restore
 from clonos_py.model.operators import CausalSink, Committing
-from clonos_py.model.state import OperatorState
+from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.runtime.disk import Snapshots, keep_tail
 from clonos_py.runtime.executors.low_priority import LowPriority
 
@@ -50,11 +50,13 @@ class StorageExecutor:
         now_us: Callable[[], int],
         low_priority: LowPriority,
         lost_cpu_us: Callable[[], int] = lambda: 0,
+        shared: MutableMapping[str, Chunk] | None = None,
     ) -> None:
         """``committing``: the sinks of the task, and its source if that commits. ``now_us``: a clock that is never set,
         for durations. ``low_priority`` does loads that are not urgent. ``lost_cpu_us``: the processor time that the
-        caller's thread has used so far and that tasks could have used; it does not grow where a processor is free."""
-        self.snapshots, self._store = Snapshots(store), store
+        caller's thread has used so far and that tasks could have used; it does not grow where a processor is free.
+        ``shared``: see ``Snapshots``."""
+        self.snapshots, self._store = Snapshots(store, shared), store
         self._committing, self._now_us, self._low_priority = committing, now_us, low_priority
         self._lost_cpu_us = lost_cpu_us
 

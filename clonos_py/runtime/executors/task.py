@@ -23,8 +23,9 @@ class TaskEnvironment:
     """Passes the events of one step to the link of this process, in order. May wait while the link is behind."""
     call: Callable[[ServiceCall], None]
     """Starts a call of an asynchronous function. The driver has to offer its answer to the task."""
-    low_priority: LowPriority
-    """Loads state ahead of its use."""
+    low_priority: LowPriority | None
+    """Loads state ahead of its use. None: a standby holds the state of the last checkpoint, and loads it when the task
+    gets anything else, as when it is promoted."""
     now_us: Callable[[], int]
     """A clock that is never set."""
     elapsing_us: Callable[[], int]
@@ -72,15 +73,32 @@ class TaskExecutor:
         self._produce, self._call = environment.produce, environment.call
         self._elapsing_us, self._shares_thread = environment.elapsing_us, environment.shares_thread
         self._snapshots = _SnapshotClock()
+        self._held: RestoreState | None = None
+        """State that a standby was given and has not loaded."""
 
     def offer(self, item: ToTask) -> None:
         """Adds an item for the task. A later step takes it."""
         if isinstance(item, AbortRequest):
             self._snapshots.aborted()
-        if isinstance(item, RestoreState) and item.ahead:
-            self._low_priority.do(partial(self.machine.offer, item))
-        else:
+        if isinstance(item, RestoreState):
+            self._restore(item)
+            return
+        if self._held is not None:
+            held, self._held = self._held, None
+            self.machine.offer(held)
+        self.machine.offer(item)
+
+    def _restore(self, item: RestoreState) -> None:
+        """Each replaces all state, so what is held is not needed any more."""
+        self._held = None
+        if not item.ahead:
             self.machine.offer(item)
+        elif self._low_priority is not None:
+            self._low_priority.do(partial(self.machine.offer, item))
+        elif item.feed_point:
+            self.machine.offer(item)  # the next one comes when this one is loaded
+        else:
+            self._held = item
 
     def step(self) -> int | None:
         """Performs one event. Returns when to step again: None at once, else at a time (microseconds of ``now_us``), or

@@ -103,7 +103,8 @@ class ProcessEnvironments:
     # ---- the task's
 
     def of_task(self, elapsing_us: Callable[[], int]) -> TaskEnvironment:
-        return TaskEnvironment(self._produce, self._call, AtOnce(), self._now_us, elapsing_us, shares_thread=True)
+        low_priority = AtOnce() if self._store_outside is None else None
+        return TaskEnvironment(self._produce, self._call, low_priority, self._now_us, elapsing_us, shares_thread=True)
 
     def _now_us(self) -> int:
         return self._actions.now_us

@@ -5,9 +5,10 @@ Processes share no data except by messages. A killed process does nothing more, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakValueDictionary
 
 from clonos_py.channel.frames import PassThrough
 from clonos_py.checkpoint.store import SnapshotStore
@@ -20,6 +21,7 @@ from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.state import Chunk
 from clonos_py.process.contract import ChannelLimits, Observed, SourceArrival
 from clonos_py.protocols.known import protocol_of
 from clonos_py.runtime.disk import keep_tail
@@ -70,10 +72,12 @@ class WorldSettings:
 @dataclass(frozen=True)
 class OutsideStorage:
     """Storage work in another thread. ``do`` takes work for storage and sinks, which that thread does in order; the
-    thread of the world performs the action that the work returns. ``open_store`` opens a store for one process."""
+    thread of the world performs the action that the work returns. ``open_store`` opens a store for one process.
+    ``shared`` is used by that thread only: see ``Snapshots``."""
 
     do: Callable[[Callable[[], Callable[[], None]]], None]
     open_store: Callable[[], SnapshotStore]
+    shared: MutableMapping[str, Chunk] = field(default_factory=WeakValueDictionary)
 
 
 class World:
@@ -205,7 +209,8 @@ class World:
             machine.notify(partial(settings.post, arrival))
         connections = LocalConnections(self.network, self.actions, process)
         store = self.store if outside is None else outside.open_store()
-        storage = StorageExecutor(store, machine.committing, self.scheduler.now_us, AtOnce())
+        shared = None if outside is None else outside.shared
+        storage = StorageExecutor(store, machine.committing, self.scheduler.now_us, AtOnce(), shared=shared)
         process.storage = layers.storage(process, storage)
         process.link_executor = LinkExecutor(
             link, environments.of_link(layers.connections(process, connections)), ClonosError

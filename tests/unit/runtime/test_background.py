@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from clonos_py.model.times import MAX_TIME
-from clonos_py.process.contract import MayProduce, RestoreState
+from clonos_py.process.contract import MayProduce, RestoreState, ToTask
 from clonos_py.runtime.executors.task import TaskEnvironment, TaskExecutor
 from clonos_py.runtime.ray.background import NICENESS, Background
 from clonos_py.runtime.ray.task_loop import TaskLoop
@@ -89,3 +89,24 @@ def test_no_thread_is_started_before_there_is_work() -> None:
     idle = Background("idle")
     idle.stop()
     assert not set(threading.enumerate()) - before
+
+
+def test_a_standby_without_low_priority_loads_the_last_checkpoint_when_it_is_promoted() -> None:
+    machine = Mock()
+    executor = TaskExecutor(machine, TaskEnvironment(Mock(), Mock(), None, lambda: 0, lambda: 0))
+    checkpoints = [RestoreState(number, {}, None, ahead=True) for number in (1, 2, 3)]
+    fed = RestoreState(3, {}, None, ahead=True, feed_point=1)
+    taken: list[list[ToTask]] = []
+    items: tuple[ToTask, ...] = (
+        *checkpoints[:2],
+        MayProduce(True),
+        MayProduce(False),
+        checkpoints[2],
+        fed,
+        MayProduce(True),
+    )
+    for item in items:
+        executor.offer(item)
+        taken.append([call.args[0] for call in machine.offer.call_args_list])
+        machine.offer.reset_mock()
+    assert taken == [[], [], [checkpoints[1], MayProduce(True)], [MayProduce(False)], [], [fed], [MayProduce(True)]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import ANY
+from weakref import WeakValueDictionary
 
 import obstore.store
 import pytest
@@ -18,7 +19,9 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import CheckpointsRetired, JobEvent, ManifestFailed, ManifestWritten
-from clonos_py.link.instructions import Persist, Persisted, PersistFailed
+from clonos_py.link.instructions import Loaded, Persist, Persisted, PersistFailed
+from clonos_py.model.messages import Restore
+from clonos_py.model.state import Chunk
 from clonos_py.object_store.client import ObjectClient
 from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.local.run import local_environment
@@ -107,3 +110,25 @@ def test_every_driver_files_an_answer_under_the_given_epoch(driver: str, tmp_pat
     names = {epoch: environment.keep(epoch, b"answer") for epoch in (0, 3, 7)}
     assert [origin(name) for name in names.values()] == [FileOrigin(epoch, "join-0") for epoch in names]
     assert [environment.kept(name) for name in names.values()] == [b"answer"] * 3
+
+
+def test_a_standby_takes_the_chunks_of_its_host_process_and_reads_the_others(tmp_path: Path) -> None:
+    store, shared = CheckpointStore(str(tmp_path), JOB), WeakValueDictionary[str, Chunk]()
+    held, dropped = chunk(1), chunk(2)
+    persisted = Snapshots(store, shared).persist(Persist(snapshot(1, [held, dropped]), FIRST))
+    assert isinstance(persisted, Persisted)
+    restore = Restore(1, {name: [handle] for name, handle in persisted.handle.operators.items()})
+    loaded = Snapshots(store, shared).load(restore)
+    assert _chunks(loaded)[0] is held
+    assert _chunks(loaded)[1] is dropped
+    rows = dropped.rows
+    del dropped, loaded
+    loaded = Snapshots(store, shared).load(restore)
+    assert _chunks(loaded)[0] is held
+    assert _chunks(loaded)[1].rows is not rows
+    assert _chunks(loaded)[1].rows == rows
+
+
+def _chunks(loaded: object) -> Sequence[Chunk]:
+    assert isinstance(loaded, Loaded)
+    return loaded.operators["join"][0].tables["rows"]
