@@ -63,7 +63,7 @@ def fitted_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any] |
     if not timed:
         if not (pa.types.is_timestamp(column.type) and pa.types.is_int64(field.type)):
             return None
-        found = instants(column)
+        found = column.view(pa.int64()) if column.type.unit == "us" else instants(column)
         return found
     if column.type == field.type:
         return column
