@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.gathering import ChunkColumns
 from clonos_py.columns.hash_index import new_index
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.views import Bools, Ints, Words, concat, fixed
@@ -29,6 +30,7 @@ class History:
         self._keys = keys
         self._segments: list[Chunk] = []
         self._starts: Ints = np.zeros(1, np.int64)
+        self._columns = ChunkColumns()
         self._index = new_index()
         self._open = False
         """Whether the last segment may grow, since it is in no snapshot yet."""
@@ -51,6 +53,7 @@ class History:
 
     def load(self, chunks: Iterable[Chunk]) -> None:
         """Replaces all rows by stored ones. Loaded segments are reused: a standby loads every checkpoint."""
+        self._columns.forget()
         stored = list(chunks)
         same = unchanged(self._segments, stored)
         self._index.truncate(int(self._starts[same]))
@@ -73,7 +76,7 @@ class History:
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows with these numbers, in this order, with all columns or the named ones."""
-        return rows_at(self._segments, self._starts, numbers, columns)
+        return rows_at(self._segments, self._starts, numbers, columns, self._columns)
 
     def expire(self, time: str, before: int) -> Bools | None:
         """Removes rows whose ``time`` is before ``before``, but only from segments of which they are at least half.
@@ -90,6 +93,7 @@ class History:
                 segments.append(Chunk(segment.rows.take(np.flatnonzero(live))))
         if keep.all():
             return None
+        self._columns.forget()
         self._segments = segments
         self._starts = starts_of(segments)
         self._index.compact(keep)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.gathering import gathered
+from clonos_py.columns.gathering import ChunkColumns, gathered
 from clonos_py.columns.keys import groups_of, hash_rows
 from clonos_py.columns.views import Ints, Words, fixed
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
@@ -90,11 +90,15 @@ def starts_of(chunks: Sequence[Chunk]) -> Ints:
 
 
 def rows_at(
-    chunks: Sequence[Chunk], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
+    chunks: Sequence[Chunk],
+    starts: Ints,
+    numbers: Ints,
+    columns: Sequence[str] | None = None,
+    known: ChunkColumns | None = None,
 ) -> pa.RecordBatch:
     """The rows with these numbers, in this order, from chunks that begin at ``starts``. At least one chunk is
-    required. A column that ``columns`` names twice is there once."""
-    return gathered([chunk.rows for chunk in chunks], starts, numbers, columns)
+    required. A column that ``columns`` names twice is there once. ``known``: see ``gathered``."""
+    return gathered([chunk.rows for chunk in chunks], starts, numbers, columns, known)
 
 
 def parted(numbers: Ints) -> Iterator[Ints]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.gathering import ChunkColumns
 from clonos_py.columns.hash_index import new_index
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
@@ -42,6 +43,7 @@ class KeyedRows:
 
     def clear(self) -> None:
         self._chunks: list[Chunk] = []
+        self._columns = ChunkColumns()
         self._indexes = {keys: new_index() for keys in self._every_key}
         self._live = np.ones(0, bool)
         self.rows = 0
@@ -73,7 +75,7 @@ class KeyedRows:
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows with these numbers, with all columns or the named ones. Requires that a row was appended before."""
-        return rows_at(self._chunks, starts_of(self._chunks), numbers, columns)
+        return rows_at(self._chunks, starts_of(self._chunks), numbers, columns, self._columns)
 
     def distinct(self, numbers: Ints) -> Ints:
         """The distinct numbers, sorted."""
@@ -116,6 +118,7 @@ class KeyedRows:
         """Chunks without dead rows stay as they are. The others are replaced one by one, so that there are not twice as
         many meanwhile."""
         live, masks = self._live[: self.rows], self._masks()
+        self._columns.forget()
         for index in self._indexes.values():
             index.compact(live)
         former, self._chunks = self._chunks[::-1], []
@@ -131,6 +134,7 @@ class KeyedRows:
         rows = int(starts_of(self._chunks[:chunks])[-1])
         if not rows:
             return None
+        self._columns.forget()
         for index in self._indexes.values():
             index.drop_first(rows)
         kept = np.ones(self.rows, bool)
@@ -177,6 +181,7 @@ class KeyedRows:
     def _replace(self, chunks: Sequence[Chunk], live: Bools) -> None:
         # the task whose snapshot this is may have dropped the chunks before the first one
         self._drop_first(next((place for place, own in enumerate(self._chunks) if chunks and own is chunks[0]), 0))
+        self._columns.forget()
         same = unchanged(self._chunks, chunks)
         kept = int(starts_of(chunks)[same])
         if (live[:kept] & ~self._live[:kept]).any():

@@ -6,8 +6,8 @@ Both give the same bytes, also in the places of nulls: frames are compared by th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,20 +25,79 @@ _MOST_BYTES = 2**31 - 1
 """Of the texts of one column."""
 
 
+class ChunkColumns:
+    """Where the columns of chunks lie, as kernels need it. Looking this up takes some microseconds for each column of
+    each chunk, so it is kept as long as the same chunks are asked for again. The chunks of the last call are held: an
+    owner that drops chunks calls ``forget``."""
+
+    def __init__(self) -> None:
+        self._chunks: list[pa.RecordBatch] = []
+        self._parts: dict[str, list[_Part]] = {}
+
+    def follow(self, chunks: Sequence[pa.RecordBatch]) -> None:
+        """The next columns are those of these chunks. What is known of those that were at the same places is kept."""
+        same = 0
+        for one, other in zip(self._chunks, chunks, strict=False):
+            if one is not other:
+                break
+            same += 1
+        for parts in self._parts.values():
+            del parts[same:]
+        self._chunks[same:] = chunks[same:]
+
+    def forget(self) -> None:
+        """Holds no chunks any more."""
+        self._chunks, self._parts = [], {}
+
+    def of(self, name: str) -> Sequence[_Part]:
+        """The parts of a column, one of each chunk."""
+        parts = self._parts.setdefault(name, [])
+        parts.extend(_part(chunk.column(name)) for chunk in self._chunks[len(parts) :])
+        return parts
+
+
+class _Part(NamedTuple):
+    """Where a column of a chunk lies. An address is 0 if there is no such buffer."""
+
+    rows: int
+    """The number of the first row in the buffers."""
+    has_nulls: bool
+    validity: int
+    """The address of the bitmap, if the column has nulls."""
+    values: int
+    """The address of the first buffer after it: of values, of the offsets of texts, or of a bitmap."""
+    texts: int
+    texts_bytes: int
+
+
+def _part(column: Column) -> _Part:
+    buffers = [(0, 0) if buffer is None else (buffer.address, buffer.size) for buffer in column.buffers()]
+    texts, texts_bytes = buffers[2] if len(buffers) > 2 else (0, 0)
+    has_nulls = column.null_count > 0
+    return _Part(column.offset, has_nulls, buffers[0][0] if has_nulls else 0, buffers[1][0], texts, texts_bytes)
+
+
 def gathered(
-    chunks: Sequence[pa.RecordBatch], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
+    chunks: Sequence[pa.RecordBatch],
+    starts: Ints,
+    numbers: Ints,
+    columns: Sequence[str] | None = None,
+    known: ChunkColumns | None = None,
 ) -> pa.RecordBatch:
     """The rows with these numbers, in this order, with all columns or the named ones; one that is named twice is there
-    once. At least one chunk is required; ``starts`` has the number of each one's first row, then that of all rows."""
+    once. At least one chunk is required; ``starts`` has the number of each one's first row, then that of all rows.
+    ``known``: of earlier calls with some of these chunks."""
     native = library()
     if native is None or not len(numbers) or len(numbers) < _ROWS_FOR_EACH_CHUNK * len(chunks):
         return taken(chunks, starts, numbers, columns)
     schema = _selected(chunks[0], columns).schema
-    known = [field.name for field in schema if _is_known(field.type)]
-    if not known:
+    copied = [field.name for field in schema if _is_known(field.type)]
+    if not copied:
         return taken(chunks, starts, numbers, columns)
+    lying = ChunkColumns() if known is None else known
+    lying.follow(chunks)
     rows = _Gathering(native, starts, numbers, len(chunks))
-    found: dict[str, Any] = {name: rows.column([chunk.column(name) for chunk in chunks]) for name in known}
+    found: dict[str, Any] = {name: rows.column(schema.field(name).type, lying.of(name)) for name in copied}
     others = [name for name in schema.names if found.get(name) is None]
     if others:
         found.update(zip(others, taken(chunks, starts, numbers, others).columns, strict=True))
@@ -107,50 +166,47 @@ class _Gathering:
         self._kept_alive = places
         self._places = pointer(places, np.uint64, 0)
 
-    def column(self, parts: Sequence[Column]) -> Any | None:
-        """The values of a column. None if there are more bytes of text than an array holds."""
-        kind: Any = parts[0].type
-        buffers = [part.buffers() for part in parts]
+    def column(self, kind: Any, parts: Sequence[_Part]) -> Any | None:
+        """The values of a column of this type. None if there are more bytes of text than an array holds."""
         valid: _Written | None = None
         nulls = 0
-        if any(part.null_count for part in parts):
-            masks = [found[0] if part.null_count else None for part, found in zip(parts, buffers, strict=True)]
-            valid, nulls = self._bits(masks, parts)
+        if any(part.has_nulls for part in parts):
+            valid, nulls = self._bits((part.validity for part in parts), parts)
         validity = valid.whole if valid is not None and nulls else None
         if kind.id in _TEXTS:
-            texts = self._texts(parts, buffers, valid)
+            texts = self._texts(parts, valid)
             return None if texts is None else pa.Array.from_buffers(kind, self._count, [validity, *texts], nulls)
         if kind.id == _BOOLEAN:
-            values, _ = self._bits([found[1] for found in buffers], parts)
+            values, _ = self._bits((part.values for part in parts), parts)
             if valid is not None:
                 values.values &= valid.values
         else:
-            values = self._values(parts, buffers, valid, kind.bit_width // 8)
+            values = self._values(parts, valid, kind.bit_width // 8)
         return pa.Array.from_buffers(kind, self._count, [validity, values.whole], nulls)
 
-    def _bits(self, bitmaps: Sequence[Any], parts: Sequence[Column]) -> tuple[_Written, int]:
+    def _bits(self, bitmaps: Iterable[int], parts: Sequence[_Part]) -> tuple[_Written, int]:
         """A bitmap, and how many of its bits are not set."""
         bits = _Written((self._count + 7) // 8)
         bits.values[:] = 0
-        first = np.array([part.offset for part in parts], np.int64)
-        addresses = _addresses(bitmaps, [0] * len(parts))
+        first = np.array([part.rows for part in parts], np.int64)
+        addresses = _addresses(bitmaps)
         given = pointer(addresses, np.uint64, 0), pointer(first, np.int64, 0), self._places, self._count
         zeros: int = self._native.clonos_gather_bits(*given, bits.address)
         return bits, zeros
 
-    def _values(self, parts: Sequence[Column], buffers: Sequence[Any], valid: _Written | None, width: int) -> _Written:
+    def _values(self, parts: Sequence[_Part], valid: _Written | None, width: int) -> _Written:
         values = _Written(self._count * width)
-        addresses = _addresses([found[1] for found in buffers], [part.offset * width for part in parts])
+        addresses = _addresses(part.values + part.rows * width for part in parts)
         given = pointer(addresses, np.uint64, 0), self._places, self._count, _address(valid), width
         copied = self._native.clonos_gather_values(*given, values.address)
         assert copied == 0, width
         return values
 
-    def _texts(self, parts: Sequence[Column], buffers: Sequence[Any], valid: _Written | None) -> list[Any] | None:
+    def _texts(self, parts: Sequence[_Part], valid: _Written | None) -> list[Any] | None:
         """The buffers of offsets and of bytes."""
         bounds = _Written((self._count + 1) * 4)
-        offsets = _addresses([found[1] for found in buffers], [part.offset * 4 for part in parts])
-        sizes = np.array([0 if found[2] is None else found[2].size for found in buffers], np.int64)
+        offsets = _addresses(part.values + part.rows * 4 for part in parts)
+        sizes = np.array([part.texts_bytes for part in parts], np.int64)
         where = pointer(offsets, np.uint64, 0)
         given = where, pointer(sizes, np.int64, 0), self._places, self._count, _address(valid)
         total = self._native.clonos_gather_bounds(*given, bounds.address)
@@ -159,13 +215,11 @@ class _Gathering:
         if total > _MOST_BYTES:
             return None
         texts = _Written(total)
-        addresses = _addresses([found[2] for found in buffers], [0] * len(parts))
+        addresses = _addresses(part.texts for part in parts)
         given_bytes = where, pointer(addresses, np.uint64, 0), self._places, self._count, bounds.address
         self._native.clonos_gather_bytes(*given_bytes, texts.address)
         return [bounds.whole, texts.whole]
 
 
-def _addresses(buffers: Sequence[Any], begins: Sequence[int]) -> Words:
-    """Where the values of each chunk begin; 0 for a chunk without a buffer."""
-    found = zip(buffers, begins, strict=True)
-    return np.array([0 if buffer is None else buffer.address + begin for buffer, begin in found], np.uint64)
+def _addresses(found: Iterable[int]) -> Words:
+    return np.array(list(found), np.uint64)

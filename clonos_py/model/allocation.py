@@ -19,8 +19,8 @@ ms)."""
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
-    """Turns huge pages off for Arrow's memory in the process of this environment, and lets it keep what is freed, unless
-    the environment says otherwise, or Arrow is loaded already."""
+    """Turns huge pages off for Arrow's memory in the process of this environment, and lets it keep what is freed. Does
+    nothing where the environment says otherwise, or if Arrow is loaded already."""
     if "pyarrow" not in sys.modules:
         for name, value in KEPT_SMALL_PAGES.items():
             environment.setdefault(name, value)

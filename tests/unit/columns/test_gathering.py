@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from clonos_py.columns import gathering
 from clonos_py.columns.compact import compact
-from clonos_py.columns.gathering import gathered, taken
+from clonos_py.columns.gathering import ChunkColumns, gathered, taken
 from clonos_py.columns.kernels.library import without_library
 from clonos_py.columns.views import Ints
 from tests.unit.columns.native import needs_kernels
@@ -68,8 +69,8 @@ def starts_of(batches: list[pa.RecordBatch]) -> Ints:
     return np.cumsum([0, *(batch.num_rows for batch in batches)])
 
 
-def assert_same_bytes(batches: list[pa.RecordBatch], numbers: Ints) -> None:
-    found = gathered(batches, starts_of(batches), numbers)
+def assert_same_bytes(batches: list[pa.RecordBatch], numbers: Ints, known: ChunkColumns | None = None) -> None:
+    found = gathered(batches, starts_of(batches), numbers, known=known)
     expected = taken(batches, starts_of(batches), numbers)
     found.validate(full=True)
     assert found.schema.equals(expected.schema)
@@ -80,6 +81,34 @@ def assert_same_bytes(batches: list[pa.RecordBatch], numbers: Ints) -> None:
 def test_rows_of_any_columns_have_the_same_bytes(batches: list[pa.RecordBatch], drawn: list[int]) -> None:
     rows = int(starts_of(batches)[-1])
     assert_same_bytes(batches, np.array([number % rows for number in drawn] if rows else [], np.int64))
+
+
+@given(chunks(), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=6), st.data())
+def test_chunks_that_come_and_go_have_the_same_bytes(
+    batches: list[pa.RecordBatch], steps: list[tuple[int, int, bool]], data: st.DataObject
+) -> None:
+    known, there = ChunkColumns(), list(batches)
+    for start, count, forgotten in steps:
+        added = [batch.slice(data.draw(st.integers(0, batch.num_rows))) for batch in batches[:count]]
+        there[start : start + count] = added
+        if forgotten:
+            known.forget()
+        rows = int(starts_of(there)[-1]) if there else 0
+        drawn = data.draw(st.lists(st.integers(0, rows - 1), max_size=6)) if rows else []
+        if there:
+            assert_same_bytes(there, np.array(drawn, np.int64), known)
+
+
+def test_the_memory_of_dropped_chunks_is_not_held() -> None:
+    known = ChunkColumns()
+    batches = [pa.record_batch({"a": np.arange(1_000) + number}) for number in range(3)]
+    gathered(batches, starts_of(batches), np.arange(3_000), known=known)
+    counts = [list(map(sys.getrefcount, batches))]
+    gathered(batches[:2], starts_of(batches[:2]), np.arange(2_000), known=known)
+    counts.append(list(map(sys.getrefcount, batches)))
+    known.forget()
+    counts.append(list(map(sys.getrefcount, batches)))
+    assert counts == [[3, 3, 3], [3, 3, 2], [2, 2, 2]]
 
 
 @pytest.mark.parametrize("batches", [1, 7])
