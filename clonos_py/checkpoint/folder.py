@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
@@ -83,8 +84,10 @@ class LocalFolder:
 
     requests: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, root: str) -> None:
-        self.root = root
+    def __init__(self, root: str, read_soon: bool = True) -> None:
+        """``read_soon``: whether files may be read soon after they are written. If not, the system need not keep what
+        is on disk in memory, too; the next file is then written into the same memory."""
+        self.root, self._read_soon = root, read_soon
         self._made: set[str] = set()
         """The folders whose entries this process has made durable."""
 
@@ -175,7 +178,7 @@ class LocalFolder:
         with named_errors(temporary):
             self._make_folder(os.path.dirname(temporary))
             try:
-                _write_flushed(temporary, content)
+                _write_flushed(temporary, content, self._read_soon)
             except OSError:
                 _discard(temporary)
                 raise
@@ -240,7 +243,7 @@ def _read_at(descriptor: int, offset: int, size_bytes: int) -> pa.Buffer:
     return buffer.slice(0, size_bytes - len(left))
 
 
-def _write_flushed(path: str, content: Content) -> None:
+def _write_flushed(path: str, content: Content, read_soon: bool) -> None:
     """Writes a new file. A file that a failed writer or another program left under this name is deleted first."""
     _discard(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -249,6 +252,9 @@ def _write_flushed(path: str, content: Content) -> None:
         while left:
             left = left[os.write(descriptor, left) :]
         os.fsync(descriptor)
+        if not read_soon and sys.platform == "linux":
+            with suppress(OSError):  # it is only advice
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
 

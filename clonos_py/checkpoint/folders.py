@@ -10,13 +10,14 @@ from clonos_py.checkpoint.folder import Folder, LocalFolder
 from clonos_py.model.errors import CheckpointError, SettingError
 
 
-def open_folder(uri: str, *below: str) -> Folder:
+def open_folder(uri: str, *below: str, read_soon: bool = True) -> Folder:
     """``uri`` is a local path, or a URI with the scheme of an object store, as in ``s3://bucket/path``. Accesses no
-    files. Raises CheckpointError, and SettingError if the library for object stores is missing."""
+    files. ``read_soon``: see ``LocalFolder``. Raises CheckpointError, and SettingError if the library for object stores
+    is missing."""
     if "://" not in uri:
-        return LocalFolder(os.path.join(os.path.abspath(os.path.expanduser(uri)), *below))
+        return LocalFolder(os.path.join(os.path.abspath(os.path.expanduser(uri)), *below), read_soon)
     if uri.lower().startswith("file://"):
-        return LocalFolder(os.path.join(unquote(urlsplit(uri).path), *below))
+        return LocalFolder(os.path.join(unquote(urlsplit(uri).path), *below), read_soon)
     from clonos_py.model.object_uris import names_objects  # most processes need no URIs
 
     if names_objects(uri):

@@ -66,9 +66,10 @@ class _Needs(NamedTuple):
 class CheckpointStore:
     """The checkpoints of one job in a folder; see ``SnapshotStore`` for its guarantees."""
 
-    def __init__(self, uri: str, job: str) -> None:
+    def __init__(self, uri: str, job: str, read_soon: bool = True) -> None:
+        """``read_soon``: whether other processes read what this one writes, as standbys do."""
         self.job = job
-        self._folder = open_folder(uri, layout.name_in_folder(job))
+        self._folder = open_folder(uri, layout.name_in_folder(job), read_soon=read_soon)
         self._scratch = Scratch()
         self._files_written = 0
         self._manifests = ManifestFiles(self._folder, job)

@@ -73,7 +73,9 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSw
                 shelf=_shelf(stack),
                 standby_patience_us=PATIENCE_US,
                 call=_calls(clock, stack),
-                outside=OutsideStorage(_storage(clock, stack), lambda: CheckpointStore(store_place, plan.job)),
+                outside=OutsideStorage(
+                    _storage(clock, stack), lambda: CheckpointStore(store_place, plan.job, read_soon=False)
+                ),
                 post=clock.post,
             ),
             report,

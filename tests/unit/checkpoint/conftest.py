@@ -26,6 +26,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         case _:
             objects = obstore.store.MemoryStore()
             monkeypatch.setattr(
-                storage, "open_folder", lambda uri, *below: ObjectFolder(ObjectClient(objects, uri), below)
+                storage, "open_folder", lambda uri, *below, read_soon: ObjectFolder(ObjectClient(objects, uri), below)
             )
             return CheckpointStore("s3://bucket/checkpoints", JOB)

@@ -3,8 +3,10 @@ files."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,3 +127,24 @@ def test_a_file_that_disappears_during_a_listing_hides_no_other(
 
     monkeypatch.setattr(os, "scandir", listed)
     assert folder.sizes("state") == {"here": 3}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such advice")
+@pytest.mark.parametrize("read_soon", [True, False])
+def test_a_file_that_nobody_reads_soon_leaves_memory_once_it_is_durable(
+    read_soon: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def refused(descriptor: int, start: int, length: int, advice: int) -> None:
+        calls.append("advice" if (start, length, advice) == (0, 0, os.POSIX_FADV_DONTNEED) else "other advice")
+        raise OSError(errno.EINVAL, "not here")
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append("flush"))
+    monkeypatch.setattr(os, "posix_fadvise", refused)
+    folder = LocalFolder(str(tmp_path), read_soon)
+    folder.write("first", b"")
+    calls.clear()
+    folder.write("state", b"rows")
+    assert calls == ["flush", *([] if read_soon else ["advice"]), "flush"]
+    assert bytes(folder.read("state")) == b"rows"
