@@ -10,9 +10,10 @@ stream whose bids are not written.
 
 from __future__ import annotations
 
+import errno
 import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ SIDE_INPUT_ROWS = 10_000
 _TIMES = ("date_time", "expires")
 _GROUP_ROWS = 500_000
 _PART = 1 << 24
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
@@ -55,11 +57,19 @@ class Dataset:
         return sum(rows.values()) * sum(CYCLE_ROWS.values()) // sum(CYCLE_ROWS[kind] for kind in rows)
 
     def write(self, on_progress: Callable[[str], None]) -> None:
-        """Writes the files unless they exist. After each stripe calls ``on_progress`` with the number of events so
-        far."""
+        """Writes the files unless they exist: all, or none. After each stripe calls ``on_progress`` with the number of
+        events so far. Raises SourceError."""
         if self._is_there():
             return
         shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            with _named_errors(self.folder):
+                self._write_files(on_progress)
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _write_files(self, on_progress: Callable[[str], None]) -> None:
         for kind in KINDS:
             (self.folder / kind).mkdir(parents=True)
         self.side_input.write_text("".join(f"{key},{key}\n" for key in range(SIDE_INPUT_ROWS)))
@@ -103,11 +113,21 @@ class Dataset:
         return _GroupedFile(self.folder / kind / f"part-{partition:05}-0.parquet", schema)
 
 
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Turns errors of the operating system into SourceErrors with path and remedy."""
+    try:
+        yield
+    except OSError as error:
+        what = "the disk is full: free space" if error.errno in _FULL else f"it cannot be written ({error}): mend that"
+        raise SourceError(f"{path}: {what}, or name a folder elsewhere with --work") from error
+
+
 class _GroupedFile:
     """A Parquet file whose row groups have at least 500,000 rows each, except the last, for batches of any size."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._schema = schema
+        self._path, self._schema = path, schema
         self._writer = pq.ParquetWriter(path, schema, compression="snappy")
         self._pending: list[pa.RecordBatch] = []
 
@@ -116,7 +136,8 @@ class _GroupedFile:
 
     def __exit__(self, *_: object) -> None:
         self._flush()
-        self._writer.close()
+        with _named_errors(self._path):
+            self._writer.close()
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._pending.append(rows)
@@ -125,5 +146,6 @@ class _GroupedFile:
 
     def _flush(self) -> None:
         if self._pending:
-            self._writer.write_table(pa.Table.from_batches(self._pending).cast(self._schema))
+            with _named_errors(self._path):
+                self._writer.write_table(pa.Table.from_batches(self._pending).cast(self._schema))
             self._pending = []

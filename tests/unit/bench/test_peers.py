@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import threading
@@ -35,7 +36,7 @@ from clonos_py.evaluation.nexmark.jobs import build
 from clonos_py.evaluation.nexmark.new_users import difference
 from clonos_py.evaluation.nexmark.recorded import RecordedEvents
 from clonos_py.evaluation.nexmark.source import NexmarkSource
-from clonos_py.model.errors import SettingError
+from clonos_py.model.errors import SettingError, SourceError
 
 SECOND_US = 1_000_000
 
@@ -181,6 +182,22 @@ def test_files_hold_the_events_in_order_with_times_as_timestamps(dataset: Datase
     assert all((np.diff(part) >= 0).all() for part in times)
     expected = [row[3] for row in oracle.expected("q0", dataset.source)]
     assert np.sort(np.concatenate(times)).tolist() == expected
+
+
+def test_files_for_which_there_is_no_room_are_named_and_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    source = NexmarkSource(1_000, partitions=1)
+    with pytest.raises(SourceError, match=r"part-00000-0\.parquet: the disk is full: free space, or name .* --work"):
+        Dataset(tmp_path / "events", source).write(lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match=r"file/events: it cannot be written \(.*Not a directory"):
+        Dataset(tmp_path / "file" / "events", source).write(lambda _: None)
 
 
 def test_files_are_written_once_and_again_for_other_events(dataset: Dataset) -> None:
