@@ -16,6 +16,8 @@ from clonos_py.operators.keyed_chunks import parted
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranking import Change, Ranking, with_ranks
 
+NOT_STORED = -1
+
 
 class FirstRows:
     """The first ``n`` rows by key. Rows that are equal in ``order`` rank by arrival."""
@@ -29,8 +31,9 @@ class FirstRows:
         self.rows = KeyedRows(keys)
 
     def put(self, rows: pa.RecordBatch) -> tuple[Change, Ints]:
-        """Adds rows, which carry their key groups; at least one. Returns the change, and the numbers of the old rows to
-        which it refers. These numbers are valid until ``rows`` is compacted."""
+        """Adds rows, which carry their key groups; at least one. Returns the change, and the numbers of the old and new
+        rows to which it refers. Those that leave can be read, too, until ``rows`` is compacted. ``NOT_STORED`` stands
+        for a new row that does not enter."""
         numbers = self.of_same_keys(rows)
         parts = [self.rows.take(numbers, self.ranking.columns)] if len(numbers) else []
         whole = concat([*parts, rows.select(self.ranking.columns)])
@@ -38,7 +41,9 @@ class FirstRows:
         if len(change.entering):
             self.rows.remove(numbers[change.leaving])
             every = len(change.entering) == rows.num_rows
-            self.rows.append(rows if every else rows.take(change.entering - len(numbers)))
+            stored = self.rows.append(rows if every else rows.take(change.entering - len(numbers)))
+            numbers = np.append(numbers, np.full(rows.num_rows, NOT_STORED))
+            numbers[change.entering] = stored
         return change, numbers
 
     def snapshot(self) -> OperatorState:

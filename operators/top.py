@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import group
-from clonos_py.columns.views import Ints, concat
+from clonos_py.columns.views import Ints
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey, TableMode
@@ -79,7 +79,7 @@ class TopRows(Operator):
             self._delete(self._expired_before(rows))
         change, numbers = self._first.put(rows)
         if len(change.shown) and self._output.mode != "at_end":
-            self._emit(change, numbers, rows)
+            self._emit(change, numbers)
         self._first.rows.compact()
 
     def on_watermark(self, watermark: int) -> int:
@@ -129,8 +129,9 @@ class TopRows(Operator):
         assert changed is not None
         self.out.emit(changed)
 
-    def _emit(self, change: Change, numbers: Ints, rows: pa.RecordBatch) -> None:
-        after = with_ranks(self._gathered(change.shown, numbers, rows), self._rank, change.shown_ranks, self._schema)
+    def _emit(self, change: Change, numbers: Ints) -> None:
+        new = self._first.rows.take(numbers[change.shown], self._first.columns)
+        after = with_ranks(new, self._rank, change.shown_ranks, self._schema)
         if not self._output.compares:
             self.out.emit(after)
             return
@@ -141,14 +142,3 @@ class TopRows(Operator):
         found = self._output.changed(before, after, change.replaced)
         if found is not None:
             self.out.emit(found)
-
-    def _gathered(self, places: Ints, numbers: Ints, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows at these positions in the stored rows ``numbers`` followed by the new ``rows``."""
-        old = places < len(numbers)
-        new = rows.select(self._first.columns).take(places[~old] - len(numbers))
-        if not old.any():
-            return new
-        order = np.empty(len(places), np.int64)
-        order[np.concatenate([np.flatnonzero(old), np.flatnonzero(~old)])] = np.arange(len(places))
-        kept = self._first.rows.take(numbers[places[old]], self._first.columns)
-        return concat([kept, new]).take(order)
