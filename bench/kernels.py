@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from clonos_py.cli.tables import show
 from clonos_py.columns.distinct import first_rows
+from clonos_py.columns.first_in_groups import first_in_groups
 from clonos_py.columns.gathering import gathered
 from clonos_py.columns.grouping import group
 from clonos_py.columns.hash_index import new_index
@@ -47,6 +48,7 @@ def works(random: np.random.Generator) -> dict[str, Work]:
         "order by group and time": lambda: [order_by([narrow, times])],
         "hash integers": lambda: [mix(words.copy())],
         "hash texts of 45 bytes": lambda: [hash_array(urls)],
+        "first ten of groups": lambda: [first_in_groups(group([narrow // 16], _ROWS), [words.view(np.int64)], 10)],
         "distinct values of groups": lambda: first_rows(narrow, _ROWS, pa.array(wide)),
         "rows of 8 chunks": lambda: [gathered(chunks, starts, numbers)],
     }

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.grouping import group
+from clonos_py.columns.first_in_groups import first_in_groups, places_in_groups
+from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.ordering import order_by, places
 from clonos_py.columns.views import Bools, Ints
 from clonos_py.model.tables import SortKey
@@ -65,21 +66,23 @@ class Ranking:
         """The columns that are read."""
 
     def ranked(self, rows: pa.RecordBatch) -> Ranked:
-        return self.within(group([rows.column(key) for key in self._keys], rows.num_rows).ids, rows)
+        return self.within(self._groups(rows).ids, rows)
 
     def within(self, groups: Ints, rows: pa.RecordBatch) -> Ranked:
         """Ranks rows within given groups; ``groups`` has the group number of each row."""
-        order = order_by([groups, *(places(rows.column(key.column), key.descending) for key in self._order)])
-        ids = groups[order]
-        begins = np.ones(len(ids), bool)
-        begins[1:] = ids[1:] != ids[:-1]
-        starts = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
-        return Ranked(order, np.arange(len(ids)) - starts, starts)
+        order = order_by([groups, *self._places(rows)])
+        return Ranked(order, *places_in_groups(groups[order]))
 
     def first(self, rows: pa.RecordBatch, n: int) -> Ints:
         """The rows that are among the first n of their key, in their original order."""
-        ranked = self.ranked(rows)
-        return np.sort(ranked.order[ranked.ranks < n])
+        return first_in_groups(self._groups(rows), self._places(rows), n)
+
+    def _groups(self, rows: pa.RecordBatch) -> Groups:
+        return group([rows.column(key) for key in self._keys], rows.num_rows)
+
+    def _places(self, rows: pa.RecordBatch) -> list[Ints]:
+        """By column of the order: integers that sort as its values."""
+        return [places(rows.column(key.column), key.descending) for key in self._order]
 
     def change(self, old: int, rows: pa.RecordBatch, n: int) -> Change:
         """The change when rows are added. The first ``old`` of ``rows`` are the current first n of their keys; the

@@ -36,6 +36,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "clonos_index_bytes": (_COUNT, [_POINTER]),
     "clonos_group": (_COUNT, [_POINTER, _POINTER, _COUNT, _COUNT, _COUNT, _POINTER, _POINTER]),
     "clonos_distinct": (_COUNT, [_POINTER, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER]),
+    "clonos_first": (_COUNT, [_POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER]),
     "clonos_stable_order": (_COUNT, [_POINTER, _COUNT, _POINTER]),
     "clonos_mix": (None, [_POINTER, _COUNT]),
     "clonos_combine": (None, [_POINTER, _POINTER, _COUNT]),

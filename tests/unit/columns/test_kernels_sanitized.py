@@ -14,7 +14,7 @@ from clonos_py.columns.kernels.sources import LIBRARY
 
 ROOT = Path(__file__).parents[3]
 FLAGS = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-TESTS = ("test_kernels.py", "test_hash_index.py", "test_gathering.py")
+TESTS = ("test_kernels.py", "test_hash_index.py", "test_gathering.py", "test_first_in_groups.py")
 RUN = """
 import sys
 from pathlib import Path
