@@ -1,4 +1,4 @@
-"""The next batch is decoded while its predecessor is used, and nothing else is different."""
+"""The next batches are decoded while their predecessor is used, and nothing else is different."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from clonos_py.connectors import decoding_ahead
 from clonos_py.connectors.decoding_ahead import DecodedAhead
+from tests.waiting import attempts
 
 PATIENCE_S = 30.0
 
@@ -62,15 +63,17 @@ class Watched:
             yield batch(number)
 
 
-def test_one_batch_is_decoded_while_its_predecessor_is_used() -> None:
+def test_two_batches_are_decoded_while_their_predecessor_is_used() -> None:
     watched = Watched()
     decoded = DecodedAhead(watched.batches(), ahead=True)
     next(decoded)
-    assert watched.second.wait(PATIENCE_S)
     watched.may_go_on.set()
-    assert numbers(iter([next(decoded)])) == [1]
+    for _ in attempts(lambda: watched.begun):
+        if watched.begun == [1, 2] and not watched.is_decoding:
+            break
+    assert numbers(iter([next(decoded), next(decoded)])) == [1, 2]
     decoded.close()
-    assert watched.begun in ([1], [1, 2])
+    assert watched.begun in ([1, 2], [1, 2, 3], [1, 2, 3, 4])
 
 
 def test_after_closing_the_other_thread_decodes_no_more() -> None:
