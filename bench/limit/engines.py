@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class OurRuns:
         return RowsDigest(int(output["digest"], 16), output["rows"])
 
     def _run(self, query: str, folder: Path, sink: SinkKind) -> dict[str, Any]:
+        gc.collect()  # the state of the run before, which would take memory beside that of this one
         return run_query(QueryRun(query, 0, sink=sink, events_from=folder), self.settings)
 
 
