@@ -103,7 +103,7 @@ class ParquetPartition:
                 end = min(self._group_starts[bisect_right(self._group_starts, start)], stop)
                 pieces.append(self._rows(start, end))
                 start = end
-        return compact(concat(pieces))
+        return concat(pieces)
 
     @property
     def rows(self) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Iterator
+from weakref import WeakSet
 
 import pyarrow as pa
 import pytest
@@ -15,6 +15,12 @@ from clonos_py.connectors.decoding_ahead import DecodedAhead
 from tests.waiting import attempts
 
 PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def no_other_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of other tests may still hold batches."""
+    monkeypatch.setattr(decoding_ahead, "_ahead", WeakSet())
 
 
 def batch(number: int) -> pa.RecordBatch:
@@ -87,7 +93,6 @@ def test_after_closing_the_other_thread_decodes_no_more() -> None:
 
 
 def test_few_batches_are_decoded_ahead_however_many_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    gc.collect()  # those of other tests hold none
     monkeypatch.setattr(decoding_ahead, "_AHEAD_MAX", 3)
     asked: list[int] = []
 
