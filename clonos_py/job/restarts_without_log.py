@@ -63,7 +63,7 @@ class RestartsWithoutLog:
         names = ", ".join(str(task) for task in sorted(more))
         return [self._report(f"{names} failed before a checkpoint covered what others had sent again")] if more else []
 
-    def _learn(self, round_: Round) -> None:
+    def learn(self, round_: Round) -> None:
         """Takes in incarnations that no process knew when it reported to a new coordinator: the first frame was under
         way then, and the sender has failed since. They began in an earlier round."""
         for answer in round_.answers:
@@ -79,7 +79,7 @@ class RestartsWithoutLog:
         """Once all have answered: reports if more tasks must restart without their log, which takes another round.
         Raises OrphanError if the job prefers consistency."""
         context = self._context
-        self._learn(round_)
+        self.learn(round_)
         if receivers := self._begin_receivers(round_):
             return receivers
         found = orphans(context.plan, round_.failed - round_.without_log, survivors)

@@ -399,7 +399,7 @@ def lives_are_forgotten_with_the_coordinator(patch: pytest.MonkeyPatch) -> None:
         return resume(self, number, attempts, failed, {}, replaying)
 
     patch.setattr(Rounds, "resume", unknown)
-    patch.setattr(RestartsWithoutLog, "_learn", lambda self, round_: None)
+    patch.setattr(RestartsWithoutLog, "learn", lambda self, round_: None)
 
 
 @BUGS.planted(depth=1)
