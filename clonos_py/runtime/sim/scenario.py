@@ -38,7 +38,8 @@ _PREPARED = 0.7
 _DISK_ERRORS = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
 """Longer than the two heartbeats that may count of a coordinator's standstill: it causes no connection timeout."""
-_MANIFEST_TIMEOUT_US = 900_000
+_MANIFEST_TIMEOUTS_US = 900_000, 8_000_000
+"""The least and the most. A manifest that is never written must end the job before nothing has happened for 10 s."""
 _DELTAS_MAX = 3
 """So few delta manifests in a row that every run has several whole manifests."""
 _SPILL_BYTES = 500
@@ -221,12 +222,13 @@ class _Run:
         """The settings of the world. Heartbeats cost actions: they are frequent only if a process may hang."""
         conditions = self._scenario.conditions
         patient = all(fault.kind is not FaultKind.FREEZE for fault in self._scenario.faults)
+        least_us, most_us = _MANIFEST_TIMEOUTS_US
         policy = JobPolicy(
             checkpoint_interval_us=conditions.checkpoint_interval_us,
             staggered=conditions.staggered,
             heartbeat_us=500_000 if patient else 30_000,
             heartbeat_timeout_us=2_000_000 if patient else 150_000,
-            manifest_timeout_us=max(_MANIFEST_TIMEOUT_US, int(SLOWER_MAX * self._time.longest_us("disk"))),
+            manifest_timeout_us=min(max(least_us, int(SLOWER_MAX * self._time.longest_us("disk"))), most_us),
             connection_timeout_us=_CONNECTION_TIMEOUT_US,
             rollbacks_max=100,
             deduplicate=self._exactly_once,
