@@ -24,8 +24,8 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import TableMode
-from clonos_py.model.times import MIN_TIME
-from clonos_py.model.windows import BOUNDS, Emit, Every, OnChange, Session
+from clonos_py.model.windows import BOUNDS, Emit, OnChange, Session
+from clonos_py.operators.emit_periods import EmitPeriods
 from clonos_py.operators.intervals import END_COLUMN, SESSION_COLUMNS, START_COLUMN
 from clonos_py.operators.keyed_chunks import grouped_schema, parted
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
@@ -35,7 +35,6 @@ from clonos_py.operators.table_output import TableOutput
 from clonos_py.operators.window_table import PENDING_TABLE
 
 REPLACED_TABLE = "replaced"
-_TIMER = "timer"
 
 
 class SessionTable(SessionAggregate):
@@ -57,7 +56,7 @@ class SessionTable(SessionAggregate):
     ) -> None:
         self._output = TableOutput(schema, mode, retract_when_changed, kind)
         super().__init__(keys, window, aggregates, self._output.rows, time_column, lateness_us)
-        self._when = emit
+        self._when, self._periods = emit, EmitPeriods(emit)
         shown = zip(BOUNDS, SESSION_COLUMNS, strict=True)
         self._bounds = [column for name, column in shown if name in self._output.rows.names]
         self._pending = KeyedRows((*keys, *SESSION_COLUMNS), PENDING_TABLE)
@@ -65,7 +64,7 @@ class SessionTable(SessionAggregate):
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
-        self._timer: int | None = None
+        self._periods.open(ctx)
 
     @property
     def final(self) -> bool:
@@ -80,32 +79,19 @@ class SessionTable(SessionAggregate):
         super().on_rows(rows, side)
         if isinstance(self._when, OnChange):
             self._show(self._pending.all_numbers())
-        elif isinstance(self._when, Every) and self._when.processing_time and self._pending.live_row_count:
-            self._expect_timer(self._when.period_us)
+        elif self._pending.live_row_count:
+            self._periods.pending()
 
     def on_watermark(self, watermark: int) -> int:
         before = self._reached
         held = super().on_watermark(watermark)
-        if self._is_tick(before, self._reached):
+        if self._periods.passed(before, self._reached, ahead_us=1):
             self._show(self._pending.all_numbers())
         return held
 
     def on_timer(self, at: int) -> None:
-        if at == self._timer:
-            self._timer = None
+        if self._periods.fired(at):
             self._show(self._pending.all_numbers())
-
-    def _is_tick(self, before: int, reached: int) -> bool:
-        """Whether the watermark, which is one ahead of these times, has passed a multiple of the period. The first time
-        that is known is none."""
-        if not isinstance(self._when, Every) or self._when.processing_time or before == MIN_TIME:
-            return False
-        return (reached + 1) // self._when.period_us > (before + 1) // self._when.period_us
-
-    def _expect_timer(self, period_us: int) -> None:
-        if self._timer is None:
-            self._timer = (self.ctx.time.now() // period_us + 1) * period_us
-            self.ctx.set_timer(self._timer)
 
     # ---- sessions
 
@@ -183,17 +169,14 @@ class SessionTable(SessionAggregate):
         return dict.fromkeys((ROWS_TABLE, PENDING_TABLE, REPLACED_TABLE), rows)
 
     def snapshot(self) -> OperatorState:
-        live = self._live.snapshot({**self.values(), _TIMER: self._timer})
+        live = self._live.snapshot({**self.values(), **self._periods.values()})
         return united(live, self._pending.snapshot({}), self._replaced.snapshot({}))
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
         for rows in (self._pending, self._replaced):
             rows.restore(parts, self.ctx.groups)
-        timers = [part.values[_TIMER] for part in parts if part.values[_TIMER] is not None]
-        self._timer = min(timers) if timers and self._pending.live_row_count else None
-        if self._timer is not None:
-            self.ctx.set_timer(self._timer)
+        self._periods.restore(parts, pending=bool(self._pending.live_row_count))
 
 
 def _bounds_of(sessions: pa.RecordBatch) -> tuple[Ints, Ints]:

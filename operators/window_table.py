@@ -25,11 +25,12 @@ from clonos_py.model.hidden import hidden
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import OperatorState, united
 from clonos_py.model.tables import TableMode
-from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import BOUNDS, WINDOW_END, Assigned, Bounded, Emit, Every, OnChange
+from clonos_py.model.times import MAX_TIME
+from clonos_py.model.windows import BOUNDS, WINDOW_END, Assigned, Bounded, Emit, OnChange
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.bounded_windows import InWindows, assigned_windows, windows_of_panes
+from clonos_py.operators.emit_periods import EmitPeriods
 from clonos_py.operators.keyed_chunks import grouped_schema, parted, with_groups
 from clonos_py.operators.keyed_rows import ROWS_TABLE, KeyedRows
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
@@ -42,7 +43,6 @@ from clonos_py.operators.windows import by_pane
 PENDING_TABLE = "pending"
 _SHOWN = hidden("shown")
 """boolean column of pending rows: whether it was emitted before, with the values of this row."""
-_TIMER = "timer"
 
 
 class WindowTable(Operator):
@@ -67,7 +67,7 @@ class WindowTable(Operator):
         self._has_windows = window is not None
         self._clock = None if window is None or isinstance(window, Assigned) else PaneClock(window, lateness_us)
         self._lateness = lateness_us
-        self._emit = emit
+        self._emit, self._periods = emit, EmitPeriods(emit)
         self._time = time_column
         identity = (*keys, *(BOUNDS if self._has_windows else ()))
         self._by_key = Partials(keys, aggregates)
@@ -79,7 +79,7 @@ class WindowTable(Operator):
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._progress = EventTimeProgress()
-        self._timer: int | None = None
+        self._periods.open(ctx)
         self._next_close = self._next_drop = MAX_TIME
 
     @property
@@ -103,8 +103,8 @@ class WindowTable(Operator):
             return
         self._wait(before, after, existed)
         self._emit_closed()
-        if isinstance(self._emit, Every) and self._emit.processing_time and self._pending.live_row_count:
-            self._expect_timer(self._emit.period_us)
+        if self._pending.live_row_count:
+            self._periods.pending()
 
     def _by_window(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """A partial row for each key and open window. Late rows are counted."""
@@ -171,24 +171,15 @@ class WindowTable(Operator):
     def on_watermark(self, watermark: int) -> int:
         before, reached = self._progress.reached, max(watermark, self._progress.reached)
         self._progress.advance(reached)
-        if self._is_tick(before, reached):
+        if reached == MAX_TIME or self._periods.passed(before, reached):
             self._emit_pending(self._pending.all_numbers())
         self._emit_closed()
         if self._has_windows and reached >= self._next_drop and self._table.live_row_count:
             self._drop(reached)
         return watermark
 
-    def _is_tick(self, before: int, reached: int) -> bool:
-        """Whether event time has passed a multiple of the period. The first time that is known is none."""
-        if reached == MAX_TIME:
-            return True
-        if not isinstance(self._emit, Every) or self._emit.processing_time or before == MIN_TIME:
-            return False
-        return reached // self._emit.period_us > before // self._emit.period_us
-
     def on_timer(self, at: int) -> None:
-        if at == self._timer:
-            self._timer = None
+        if self._periods.fired(at):
             self._emit_pending(self._pending.all_numbers())
 
     def on_end(self) -> None:
@@ -199,11 +190,6 @@ class WindowTable(Operator):
             self._emit_final(numbers)
         else:
             self._emit_pending(self._pending.all_numbers())
-
-    def _expect_timer(self, period_us: int) -> None:
-        if self._timer is None:
-            self._timer = (self.ctx.time.now() // period_us + 1) * period_us
-            self.ctx.set_timer(self._timer)
 
     def _emit_closed(self) -> None:
         """Emits pending rows whose window has closed."""
@@ -268,7 +254,7 @@ class WindowTable(Operator):
         return {ROWS_TABLE: rows, PENDING_TABLE: rows.append(pa.field(_SHOWN, pa.bool_()))}
 
     def snapshot(self) -> OperatorState:
-        values = self._progress.values(self.ctx.groups) | self._arrivals.values() | {_TIMER: self._timer}
+        values = self._progress.values(self.ctx.groups) | self._arrivals.values() | self._periods.values()
         return united(self._table.snapshot(values), self._pending.snapshot({}))
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
@@ -277,10 +263,7 @@ class WindowTable(Operator):
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
         self._arrivals.restore(parts)
         self._next_close = self._next_drop = self._progress.reached if self._table.live_row_count else MAX_TIME
-        timers = [part.values[_TIMER] for part in parts if part.values[_TIMER] is not None]
-        self._timer = min(timers) if timers and self._pending.live_row_count else None
-        if self._timer is not None:
-            self.ctx.set_timer(self._timer)
+        self._periods.restore(parts, pending=bool(self._pending.live_row_count))
 
 
 def _ends(rows: pa.RecordBatch) -> Ints:

@@ -15,7 +15,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Emit, Every, OnChange, Session
 from clonos_py.operators.keyed_rows import live_rows
 from tests.unit.operators.scripted import compacted_early
-from tests.unit.operators.test_window_table import INPUT, Instances, Results, Row, Step, emits, histories
+from tests.unit.operators.test_window_table import INPUT, Instances, Results, Row, Step, emits, follow, histories
 
 GAP = 4
 
@@ -59,7 +59,7 @@ class Model:
         self.live: list[Found] = []
         self.final: Results = {}
         self.shown: Results = {}
-        self.watermark = self.ended = MIN_TIME
+        self.reached = self.ended = MIN_TIME
         """``ended``: sessions that end up to this time have ended. A row of the watermark's own time may still come."""
         self.late = 0
 
@@ -72,11 +72,11 @@ class Model:
         self.show(isinstance(self.emit, OnChange))
 
     def advance(self, watermark: int) -> None:
-        before, self.watermark = self.watermark, max(self.watermark, watermark)
-        self.ended = self.watermark if self.watermark in (MIN_TIME, MAX_TIME) else self.watermark - 1
+        before, self.reached = self.reached, max(self.reached, watermark)
+        self.ended = self.reached if self.reached in (MIN_TIME, MAX_TIME) else self.reached - 1
         tick = False
         if isinstance(self.emit, Every) and before != MIN_TIME:
-            tick = before // self.emit.period_us < self.watermark // self.emit.period_us
+            tick = before // self.emit.period_us < self.reached // self.emit.period_us
         self.show(tick)
         over = [one for one in self.live if one.end + self.lateness <= self.ended]
         self.live = [one for one in self.live if one not in over]
@@ -104,18 +104,7 @@ def test_changes_add_up_to_the_sessions_that_are_known(
     emit: Emit, mode: TableMode, history: list[Step], lateness: int, rescale_at: int, count: int
 ) -> None:
     found, model = Instances(Session(GAP), emit, mode, lateness), Model(emit, lateness)
-    for index, step in enumerate([*history, MAX_TIME]):
-        if index == rescale_at:
-            found.rescale(count)
-        if isinstance(step, int):
-            found.advance(max(step, model.watermark))
-            model.advance(step)
-        else:
-            found.feed(step)
-            model.feed(step)
-        if mode != "at_end":
-            assert found.results == model.shown
-        assert found.late == model.late
+    follow(found, model, history, rescale_at, count)
     assert found.results == model.final
     for made, _, _ in found.running:
         state = made.snapshot()

@@ -197,15 +197,9 @@ class Model:
                 self.shown[at] = values
 
 
-@settings(max_examples=120)
-@given(
-    windows, emits, st.sampled_from(["changes", "deltas", "at_end"]), histories, st.integers(0, 12), st.integers(0, 12),
-    st.sampled_from([1, 3]),
-)  # fmt: skip
-def test_changes_add_up_to_what_is_known(
-    window: Bounded | None, emit: Emit, mode: TableMode, history: list[Step], lateness: int, rescale_at: int, count: int
-) -> None:
-    found, model = Instances(window, emit, mode, lateness), Model(window, emit, lateness)
+def follow(found: Instances, model: Any, history: list[Step], rescale_at: int, count: int) -> None:
+    """Gives a history to both, to its end, and compares them at every step. Before that of ``rescale_at``, ``count``
+    other instances go on."""
     for index, step in enumerate([*history, MAX_TIME]):
         if index == rescale_at:
             found.rescale(count)
@@ -215,9 +209,21 @@ def test_changes_add_up_to_what_is_known(
         else:
             found.feed(step)
             model.feed(step)
-        if mode != "at_end":
+        if found.mode != "at_end":
             assert found.results == model.shown
         assert found.late == model.late
+
+
+@settings(max_examples=120)
+@given(
+    windows, emits, st.sampled_from(["changes", "deltas", "at_end"]), histories, st.integers(0, 12), st.integers(0, 12),
+    st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_changes_add_up_to_what_is_known(
+    window: Bounded | None, emit: Emit, mode: TableMode, history: list[Step], lateness: int, rescale_at: int, count: int
+) -> None:
+    found, model = Instances(window, emit, mode, lateness), Model(window, emit, lateness)
+    follow(found, model, history, rescale_at, count)
     assert found.results == model.now()
     if window is not None:
         assert not any(batch.num_rows for made, _, _ in found.running for batch in live_rows(made.snapshot(), "rows"))
