@@ -8,7 +8,7 @@ its log, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
@@ -17,8 +17,25 @@ from clonos_py.job.orphans import Survivors, explanation, orphans
 from clonos_py.job.recovery import Round
 from clonos_py.model.coordinator_events import RestartedWithoutLog
 from clonos_py.model.errors import OrphanError
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import LogId, TaskId
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation
+
+
+def add_newer(
+    found: dict[TaskId, Incarnation],
+    reported: Iterable[Mapping[LogId, int]],
+    plan: PhysicalPlan,
+    epoch: Callable[[TaskId], int],
+    round_: int,
+) -> None:
+    """Adds to ``found`` the incarnations that are newer than those there. Only their numbers are ``reported``, by log.
+    They may have just begun, so they get the current restart points (``epoch``) and ``round_``."""
+    for numbers in reported:
+        for log, number in numbers.items():
+            task = plan.logs[log]
+            if number > found.get(task, Incarnation()).number:
+                found[task] = Incarnation(number, epoch(task), round_)
 
 
 class RestartsWithoutLog:
@@ -66,11 +83,8 @@ class RestartsWithoutLog:
     def learn(self, round_: Round) -> None:
         """Takes in incarnations that no process knew when it reported to a new coordinator: the first frame was under
         way then, and the sender has failed since. They began in an earlier round."""
-        for answer in round_.answers:
-            for log, number in answer.incarnations.items():
-                task = self._context.plan.logs[log]
-                if number > self._incarnations.get(task, Incarnation()).number:
-                    self._incarnations[task] = Incarnation(number, self._protocol.epoch(task), round_.number - 1)
+        numbers = [answer.incarnations for answer in round_.answers]
+        add_newer(self._incarnations, numbers, self._context.plan, self._protocol.epoch, round_.number - 1)
 
     def _report(self, reason: str) -> ReportEvent:
         return ReportEvent(RestartedWithoutLog(self._context.completed.number, reason))

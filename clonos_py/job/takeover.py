@@ -17,6 +17,7 @@ from clonos_py.job.checkpointing import JobCheckpointing
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import Instructions, KillProcess, Send
 from clonos_py.job.fleet import Role, TaskProcess
+from clonos_py.job.restarts_without_log import add_newer
 from clonos_py.job.rounds import Rounds
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
@@ -126,17 +127,14 @@ class Takeover:
 
     def _incarnations(self, round_: int) -> dict[TaskId, Incarnation]:
         """The incarnation of every task that has restarted without its log. For a task without a process only the
-        number is reported. Its incarnation may have just begun, so it gets the current restart point and round."""
+        number is reported."""
         found: dict[TaskId, Incarnation] = {}
         for number, answer in self._answers.items():
             process = self._context.fleet.get(number)
             if process is not None and process.role is Role.ACTIVE and answer.incarnation.number:
                 found[process.task] = answer.incarnation
-        for answer in self._answers.values():
-            for log, incarnation in answer.incarnations.items():
-                task = self._context.plan.logs[log]
-                if incarnation > found.get(task, Incarnation()).number:
-                    found[task] = Incarnation(incarnation, self._protocol.epoch(task), round_)
+        numbers = [answer.incarnations for answer in self._answers.values()]
+        add_newer(found, numbers, self._context.plan, self._protocol.epoch, round_)
         return found
 
     def _assign(self, process: TaskProcess, attempts: Mapping[TaskId, Attempt]) -> Instructions:
