@@ -43,12 +43,14 @@ class TaskState(Enum):
 
 @dataclass(frozen=True)
 class ChannelLimits:
-    """Limits on frames in flight, retained frames and waiting rows in the channels of one process.
+    """Limits on frames in flight, retained frames and waiting rows in the channels of one process, and how the task
+    cuts frames.
 
     ``window``: frames in flight per channel. ``budget_bytes``: memory for the task's retained frames; beyond it sources
     stop reading. ``reserve``: a share on top of the budget, for frames that must pass before the next barrier; beyond
     it the job stops. ``spill_bytes``: the threshold of the spill policy that has one. ``queue_us``: how long rows
-    should wait at most in a channel before a Python function; a barrier waits behind them as long.
+    should wait at most in a channel before a Python function; a barrier waits behind them as long. ``cuts_early``:
+    whether pending rows leave before the linger time is over if the task has nothing else to do.
     """
 
     window: int = 16
@@ -57,6 +59,7 @@ class ChannelLimits:
     policy: Spill = Spill.IN_MEMORY
     spill_bytes: int = 256 << 20
     queue_us: int = 500_000
+    cuts_early: bool = False
 
     @property
     def frames_merged(self) -> int:

@@ -78,12 +78,13 @@ def drawn_lineage() -> str:
     return secrets.token_hex(8)
 
 
-def limits(settings: Settings) -> ChannelLimits:
-    """How much a link may retain, and where."""
+def limits(settings: Settings, cuts_early: bool = False) -> ChannelLimits:
+    """How much a link may retain, and where. ``cuts_early``: see ``ChannelLimits``."""
     return ChannelLimits(
         budget_bytes=settings.in_flight_budget_bytes,
         policy=settings.spill,
         spill_bytes=settings.spill_threshold_bytes,
+        cuts_early=cuts_early,
     )
 
 

@@ -169,7 +169,7 @@ class TaskMachine:
         )
         sinks = any(operator.sink for operator in vertex.operators)
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks)
-        self._lingering = Lingering(self._outputs, linger_us)
+        self._lingering = Lingering(self._outputs, linger_us, limits.cuts_early)
         self._last_checkpoint = LastCheckpoint(possible=not in_loop)
         self._may_produce = True
         aligned = vertex.source is not None and vertex.source.event_time.ahead_us is not None
@@ -381,7 +381,7 @@ class TaskMachine:
     def _wake_us(self, now_us: int) -> int:
         if self._last_checkpoint.stands_still:
             return MAX_TIME
-        times = [self._lingering.until_us, self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]
+        times = [self._lingering.wake_us(now_us), self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]
         if self._may_feed:
             times.append(self._feed_points.wake_us(self._writer.offset))
         if self._reader and self._may_read():
@@ -497,7 +497,9 @@ class TaskMachine:
             if self._chain.satisfied and not self._ended:
                 self._events.append(NoFurtherEffect(self._outputs.epoch))
             return True
-        return self._may_read() and (self._poll(now_us) or self._fall_idle(now_us))
+        if self._may_read() and (self._poll(now_us) or self._fall_idle(now_us)):
+            return True
+        return self._lingering.due_early(now_us) and self._decide(Linger())
 
     def _fall_idle(self, now_us: int) -> bool:
         partition = self._reader.due_idle(now_us) if self._reader else None

@@ -209,6 +209,7 @@ def test_every_kind_of_condition_is_generated() -> None:
     assert {condition.spill for condition in conditions} == set(Spill)
     assert {condition.window for condition in conditions} == {1, 2, 4, 16}
     assert len({condition.standbys_per_process for condition in conditions}) > 2
+    assert {condition.cuts_early for condition in conditions} == {False, True}
     available = {s.topology.sharing_depth for s in scenarios if s.conditions.availability}
     assert available == {1, 2, 3}, "where all determinants are held, nothing is ever lost"
 

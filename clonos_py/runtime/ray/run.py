@@ -184,7 +184,7 @@ def assembled(
         link_side=protocol.link,
         open_store=open_store,
         secret=identity.secret,
-        limits=limits(settings),
+        limits=limits(settings, cuts_early=True),
         linger_us=settings.linger_us,
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
         scratch=scratch,

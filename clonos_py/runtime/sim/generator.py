@@ -48,6 +48,8 @@ _INTERVAL_US_MIN = 8_000
 manifest names them."""
 _PATIENCE_US = (0, 0, 20_000, 2_000_000)
 """Half of them wait for nothing: many runs end before standbys start that wait."""
+_EARLY = 0.35
+"""The share of runs in which a task without work cuts frames early."""
 _ROLLBACKS = 0.5
 """The share of jobs without logs that roll back; the others are at-least-once."""
 FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
@@ -175,6 +177,8 @@ class Conditions:
     """Whether tasks that take snapshots alone are triggered after their receivers; otherwise at independent times."""
     standby_patience_us: int = 0
     """How long standbys that are to be started wait for a deployment or a recovery; 0: not at all."""
+    cuts_early: bool = False
+    """Whether pending rows of a task that has nothing else to do leave before the linger time is over."""
     rescales: bool = False
     """Whether the run goes on at another parallelism once it was stopped or lost."""
 
@@ -206,6 +210,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         queue_us=queue_us,
         staggered=random.Random(f"calls of {seed}").random() < _STAGGERED,
         standby_patience_us=random.Random(f"patience of {seed}").choice(_PATIENCE_US),
+        cuts_early=random.Random(f"cuts of {seed}").random() < _EARLY,
     )
     granularity_us = random_.choice([0, 0, 300, 3_000])
     if range_.time_granularity_us is not None:

@@ -240,6 +240,7 @@ class _Run:
             policy=conditions.spill,
             spill_bytes=_SPILL_BYTES,
             queue_us=conditions.queue_us,
+            cuts_early=conditions.cuts_early,
         )
         return WorldSettings(
             policy,

@@ -48,6 +48,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, conditions=replace(scenario.conditions, slowness=()))
     if scenario.conditions.standbys_per_process > 1:
         yield replace(scenario, conditions=replace(scenario.conditions, standbys_per_process=1))
+    if scenario.conditions.cuts_early:
+        yield replace(scenario, conditions=replace(scenario.conditions, cuts_early=False))
     for number, fault in enumerate(faults):
         if fault.after:
             sooner = replace(fault, after=fault.after // 2)

@@ -144,9 +144,9 @@ def partitions_are_never_idle(patch: pytest.MonkeyPatch) -> None:
 class LingeringByTimeOfDay(Lingering):
     """Keeps the end of the wait as a time of day."""
 
-    def __init__(self, environment: HarshEnvironment, outputs: Outputs, linger_us: int) -> None:
+    def __init__(self, environment: HarshEnvironment, outputs: Outputs, linger_us: int, cuts_early: bool) -> None:
         self.environment = environment
-        super().__init__(outputs, linger_us)
+        super().__init__(outputs, linger_us, cuts_early)
 
     @property
     def until_us(self) -> int | None:

@@ -27,6 +27,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import (
     AbortRequest,
     Begin,
+    ChannelLimits,
     Deliver,
     FramesTaken,
     GoOn,
@@ -52,11 +53,17 @@ class Run(Given):
     """A task that the test steps."""
 
     def __init__(
-        self, plan: PhysicalPlan = TWO_UP, which: TaskId = MIDDLE, log: Sequence[LogSegment] = (), aborted: Any = ()
+        self,
+        plan: PhysicalPlan = TWO_UP,
+        which: TaskId = MIDDLE,
+        log: Sequence[LogSegment] = (),
+        aborted: Any = (),
+        linger_us: int = 100,
+        limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__()
         self.outside = Outside()
-        self.machine = task_machine(plan, which, self.outside, linger_us=100)
+        self.machine = task_machine(plan, which, self.outside, linger_us=linger_us, limits=limits)
         self.machine.offer(Begin(Attempt(1, 1), log, aborted))
 
     def offer(self, *items: Any) -> Run:
@@ -182,6 +189,40 @@ def test_the_linger_time_cuts_small_frames_and_is_logged() -> None:
     run.go(now_us=1_100)
     assert run.keys == [[1]]
     assert run.log == [InputOrder(0, 1), Linger()]
+
+
+EARLY = ChannelLimits(cuts_early=True)
+
+
+def test_a_task_without_work_cuts_before_the_linger_time_is_over_and_logs_it() -> None:
+    run = Run(linger_us=10_000, limits=EARLY).offer(Deliver(0, data(0, 1)), Deliver(0, data(1, 2)))
+    assert run.go(now_us=1_000) == MAX_TIME
+    assert run.keys == [[1, 2]], "it had work until both were taken"
+    assert run.log == [InputOrder(0, 2), Linger()]
+    again = Run(log=run.segments).offer(Deliver(0, data(0, 1)), Deliver(0, data(1, 2)))
+    again.go()
+    assert again.keys == run.keys
+
+
+def test_early_cuts_are_apart_but_no_row_waits_longer_than_the_linger_time() -> None:
+    run = Run(linger_us=10_000, limits=EARLY).offer(Deliver(0, data(0, 1)))
+    run.go(now_us=1_000)
+    assert run.offer(Deliver(0, data(1, 2))).go(now_us=1_200) == 2_000
+    assert run.keys == [[1]]
+    run.go(now_us=2_000)
+    assert run.keys == [[1], [2]]
+    hasty = Run(linger_us=100, limits=EARLY).offer(Deliver(0, data(0, 1)))
+    hasty.go(now_us=1_000)
+    assert hasty.offer(Deliver(0, data(1, 2))).go(now_us=1_200) == 1_300
+
+
+def test_a_task_whose_receivers_are_behind_does_not_cut_early() -> None:
+    run = Run(linger_us=10_000, limits=EARLY).offer(Deliver(0, data(0, 1)))
+    assert run.machine.step(1_000).wake_us is None
+    assert run.offer(MayProduce(False)).go(now_us=1_000) == 11_000
+    assert run.keys == []
+    run.offer(MayProduce(True)).go(now_us=1_500)
+    assert run.keys == [[1]]
 
 
 def test_a_replay_cuts_frames_as_logged_at_any_time() -> None:
