@@ -101,7 +101,7 @@ FOUND_BY = {
     "the_log_that_is_replayed_is_not_recorded": 9,
     "determinants_of_the_last_epoch_are_missing": 1,
     "an_answer_of_another_lineage_is_replayed": 1,
-    "snapshots_that_were_rolled_back_count": 3,
+    "snapshots_that_were_rolled_back_count": 5,
     "an_earlier_failure_goes_on_after_the_newest_checkpoint": 52,
 }
 """The seeds that are tried before all others: a hint that saves time."""
