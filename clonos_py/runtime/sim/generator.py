@@ -97,7 +97,7 @@ _SILENT = 0.1
 _SILENT_US, _SILENT_IDLE_US = 600_000, 3_000
 _DRAWN_ELSEWHERE = (
     *RANKING, *LOOKING_UP, *JOINING, StepKind.TTL, StepKind.OTHER, StepKind.ROUTE, StepKind.WINDOWS, StepKind.SORT,
-    StepKind.GATHER, StepKind.OVER, StepKind.GROUPS,
+    StepKind.GATHER, StepKind.OVER, StepKind.GROUPS, StepKind.SHOWN,
 )  # fmt: skip
 """Steps that only some vertices can have, or that take the place of others."""
 _ALIGNED = 0.15
@@ -109,6 +109,8 @@ _DISTINCT = 0.4
 """The share of the other running aggregates that are counts of distinct values."""
 _WHOLE_WINDOWS = 0.4
 """The share of steps by key without an answer, or with that of the watermark, that take whole windows."""
+_SHOWN_EARLY = 0.5
+"""The share of these that show sessions before they end instead."""
 _UNEVEN_ENDS = 0.25
 """The share of jobs with several sources in which one of them ends long after the others."""
 _SLOW_STORAGE = 0.04
@@ -261,6 +263,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     if not range_.cycles:
         topology = _with_tables(random.Random(f"tables of {seed}"), topology)
         topology = _with_windows_by_key(random.Random(f"windows of {seed}"), topology)
+        topology = _with_sessions_shown(random.Random(f"sessions of {seed}"), topology)
     topology = _with_alignment(random.Random(f"ahead of {seed}"), topology)
     return Scenario(seed, topology, conditions, faults)
 
@@ -584,6 +587,18 @@ def _with_windows_by_key(random_: random.Random, topology: Topology) -> Topology
         if first in (StepKind.PLAIN, StepKind.WATERMARK) and by_key and whole:
             return replace(node, steps=(StepKind.GROUPS, *node.steps[1:]))
         return node
+
+    return replace(topology, nodes=tuple(map(drawn, topology.nodes)))
+
+
+def _with_sessions_shown(random_: random.Random, topology: Topology) -> Topology:
+    """Some steps that take whole windows show sessions before they end instead."""
+
+    def drawn(node: SimulatedVertex) -> SimulatedVertex:
+        shown = random_.random() < _SHOWN_EARLY
+        if not shown or not node.steps or node.steps[0] is not StepKind.GROUPS:
+            return node
+        return replace(node, steps=(StepKind.SHOWN, *node.steps[1:]))
 
     return replace(topology, nodes=tuple(map(drawn, topology.nodes)))
 

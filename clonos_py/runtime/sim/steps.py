@@ -24,6 +24,7 @@ from clonos_py.runtime.sim.gathered_step import gather
 from clonos_py.runtime.sim.harsh_environment import LARGE, ORACLE
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, INSTANCES, RANKS, STEP
 from clonos_py.runtime.sim.over_step import SumLastIds
+from clonos_py.runtime.sim.session_step import ShowSessions
 from clonos_py.runtime.sim.step import EngineStep, Step, answered
 from clonos_py.runtime.sim.table_steps import CountUntilExpiry, LookUpLastId, RankByDistinct
 from clonos_py.runtime.sim.window_steps import JoinAsOf, JoinSessions, MapRowsOfWindows
@@ -342,6 +343,7 @@ class StepKind(Enum):
     SESSIONS = "join sessions"
     AS_OF = "join as of"
     GROUPS = "map windows"
+    SHOWN = "show sessions"
     ROUTE = "route back"
 
 
@@ -378,6 +380,7 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.SESSIONS: JoinSessions,
     StepKind.AS_OF: JoinAsOf,
     StepKind.GROUPS: MapRowsOfWindows,
+    StepKind.SHOWN: ShowSessions,
     StepKind.ROUTE: RouteBack,
 }
 """By kind: the factory of its operators, which takes a letter."""

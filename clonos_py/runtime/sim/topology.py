@@ -278,7 +278,7 @@ def _moves_rows_of_keys(steps: Sequence[StepKind]) -> bool:
     """Whether a step with state by key follows one whose rows may change their instance with the parallelism. The
     planner shuffles rows between the two."""
     keeping = [place for place, kind in enumerate(steps) if kind in KEEPING]
-    by_key = (*RANKING, StepKind.OVER, StepKind.TTL, StepKind.GROUPS)
+    by_key = (*RANKING, StepKind.OVER, StepKind.TTL, StepKind.GROUPS, StepKind.SHOWN)
     return bool(keeping) and any(kind in by_key for kind in steps[keeping[0] :])
 
 

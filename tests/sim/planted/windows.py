@@ -1,4 +1,5 @@
-"""Bugs of operators that keep rows until the watermark, and of distinct counts: what a restart begins with."""
+"""Bugs of operators that keep rows or sessions until the watermark, and of distinct counts: what a restart begins
+with."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.operators.distinct_counts import VALUE_COLUMN, VALUES_TABLE, DistinctCounts
 from clonos_py.operators.session_join import SessionJoin
+from clonos_py.operators.session_table import SessionTable
 from clonos_py.operators.version_join import VersionJoin
 from clonos_py.operators.window_groups import MapWindows
 from tests.sim.planted.bug import Bugs
@@ -39,6 +41,16 @@ def versions_of_before_are_not_restored(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted("kill", "crash")
 def rows_of_open_windows_are_not_restored(patch: pytest.MonkeyPatch) -> None:
     _restored_without(patch, MapWindows, "rows")
+
+
+@BUGS.planted("kill", "crash")
+def sessions_that_have_changed_are_not_restored(patch: pytest.MonkeyPatch) -> None:
+    _restored_without(patch, SessionTable, "pending")
+
+
+@BUGS.planted("kill", "crash", "stop", rescaled=True)
+def sessions_that_were_shown_stay_beside_the_one_that_contains_them(patch: pytest.MonkeyPatch) -> None:
+    _restored_without(patch, SessionTable, "replaced")
 
 
 @BUGS.planted("kill", "crash", "stop", rescaled=True)
