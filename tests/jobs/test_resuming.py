@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ JOB = """
 from __future__ import annotations
 import time
 from pathlib import Path
-from clonos_py import Context, Instant, Job, Record, col, count, tumbling
+from clonos_py import Context, Instant, Job, Record, col, count, every, session, tumbling
 from clonos_py.connectors import FileSink, FileSource
 
 class Row(Record):
@@ -61,6 +62,9 @@ def job(folder: str) -> Job:
     seen.rebalance().filter(col("key") >= 0).sink(FileSink(f"{folder}/out/right")).named("right")
     windows = seen.key_by("key").window(tumbling("10s")).aggregate(Window, rows=count())
     windows.sink(FileSink(f"{folder}/out/windows")).named("windows")
+    early = seen.key_by("key").window(session("1s"), emit=every("100ms", processing_time=True))
+    sessions = early.aggregate(rows=count()).named("sessions")
+    sessions.changes(kind="kind").sink(FileSink(f"{folder}/out/sessions")).named("changes")
     return job
 """
 FILES, ROWS, KEYS = 3, 300, 7
@@ -92,6 +96,22 @@ def check(folder: Path) -> None:
         {window: rows * FILES for window, rows in expected.items()}
     )
     assert len(windows) == len(expected)
+    check_sessions(read_results(str(folder / "out" / "sessions")))
+
+
+def check_sessions(changes: list[dict[str, Any]]) -> None:
+    """One session of each key is left: those that it grew from are deleted."""
+    left, rows = Counter[tuple[int, int, int]](), Counter[int]()
+    for change in changes:
+        key = change["key"]
+        left[key, change["window_start"], change["window_end"]] += {"insert": 1, "update": 0, "delete": -1}[
+            change["kind"]
+        ]
+        rows[key] = max(rows[key], change["rows"])
+    ends = {key: max(range(key, ROWS, KEYS)) * 20_000 + 1_000_000 for key in range(KEYS)}
+    assert left == Counter({(key, key * 20_000, end): 1 for key, end in ends.items()})
+    assert rows == Counter({key: len(range(key, ROWS, KEYS)) * FILES for key in range(KEYS)})
+    assert len(changes) > KEYS, "no session was shown before its end: the test proves little"
 
 
 @contextmanager
