@@ -142,6 +142,11 @@ class _Sequence(Source):
         known = [rows for rows in both if rows is not None]
         return sum(known) if len(known) == len(both) else None
 
+    def bytes_kept(self) -> int | None:
+        both = [source.bytes_kept() for source in (self._first, self._then)]
+        known = [size for size in both if size is not None]
+        return sum(known) if known else None
+
     def limit(self, rows: int) -> None:
         self._first.limit(rows)
         self._then.limit(rows)

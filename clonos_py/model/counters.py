@@ -47,6 +47,9 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     """How far the watermark was behind the time at which the last rows were read; None before there is a watermark."""
     rows_waiting: int | None = None
     """Of a source: the approximate number of rows that were not read yet at its last read; None if unknown."""
+    bytes_kept: int | None = None
+    """Of a source: what a server kept for it at its last read, since no checkpoint covers it; None if nothing is kept
+    for it."""
     frames_queued: int = 0
     """Frames cut and not yet taken by connected receivers, which back-pressure counts."""
     held_back: bool = False

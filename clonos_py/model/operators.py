@@ -525,6 +525,11 @@ class Source:
         """The approximate number of rows that exist and were not read yet; None if it is unknown."""
         return None
 
+    def bytes_kept(self) -> int | None:
+        """The bytes that a server keeps for this source since no completed checkpoint covers them, as far as it is
+        known; None if it keeps nothing for it."""
+        return None
+
     def seek(self, positions: Mapping[int, int]) -> None:
         """Continues at these offsets, by partition. A partition without an offset starts at its beginning."""
         raise NotImplementedError

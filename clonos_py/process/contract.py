@@ -380,6 +380,8 @@ class Observed(msgspec.Struct, frozen=True):
     """The current values of all metrics of users' functions."""
     rows_waiting: int | None = None
     """Of a source: see ``Source.rows_waiting``."""
+    bytes_kept: int | None = None
+    """Of a source: see ``Source.bytes_kept``."""
     event_times: Sequence[EventTimesRead] = ()
     """Of a source: the event times that it has read, or that operators behind it have assigned."""
     saved_parts: SavedParts | None = None

@@ -25,6 +25,7 @@ class Counters:
         self._metrics: dict[str, UserMetric] = {}
         self._lag_us: int | None = None
         self._rows_waiting: int | None = None
+        self._bytes_kept: int | None = None
         self._standby_lag_us: int | None = None
         self._saved_parts: SavedParts | None = None
         self._event_times: dict[tuple[str, str], EventTimesRead] = {}
@@ -39,6 +40,8 @@ class Counters:
             self._lag_us = now_us - event.watermark
         if event.rows_waiting is not None:
             self._rows_waiting = event.rows_waiting
+        if event.bytes_kept is not None:
+            self._bytes_kept = event.bytes_kept
         if event.standby_lag_us is not None:
             self._standby_lag_us = event.standby_lag_us
         if event.saved_parts is not None:
@@ -60,6 +63,7 @@ class Counters:
             rows_out=self._rows_out,
             lag_us=self._lag_us,
             rows_waiting=self._rows_waiting,
+            bytes_kept=self._bytes_kept,
             standby_lag_us=self._standby_lag_us,
             saved_parts=self._saved_parts,
             counts=dict(self._counts),

@@ -675,7 +675,8 @@ class TaskMachine:
         self._shared.frame = (-1, self._other_events)
         events = sum(read.event_count for read in reads)
         replaying, waiting = self.state is TaskState.REPLAYING, self._reader.rows_waiting
-        self._events.append(self._metrics.took(events, self._chain.event_time, replaying, waiting))
+        took = self._metrics.took(events, self._chain.event_time, replaying, waiting, self._reader.bytes_kept)
+        self._events.append(took)
         self._outputs.idle = False
         reads = [self._reader.accept(read, now_us) for read in reads]
         for together in [[read] for read in reads] if self._chain.assigners else [reads]:

@@ -21,11 +21,20 @@ class TaskMetrics:
         self._marked_us = 0
         self.rows_replayed = 0
 
-    def took(self, rows: int, watermark: int, replaying: bool, rows_waiting: int | None = None) -> Observed:
+    def took(
+        self,
+        rows: int,
+        watermark: int,
+        replaying: bool,
+        rows_waiting: int | None = None,
+        bytes_kept: int | None = None,
+    ) -> Observed:
         """The measurement before ``rows`` rows, or events of a source, enter the operators."""
         if replaying:
             self.rows_replayed += rows
-        return Observed(events=rows, watermark=watermark, replayed=replaying, rows_waiting=rows_waiting)
+        return Observed(
+            events=rows, watermark=watermark, replayed=replaying, rows_waiting=rows_waiting, bytes_kept=bytes_kept
+        )
 
     def event_times(self, extents: TimeExtents) -> list[Observed]:
         """The range of event times read, if it has grown much since the last report."""

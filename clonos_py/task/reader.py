@@ -184,6 +184,11 @@ class Reader:
         """See ``Source.rows_waiting``."""
         return self._source.rows_waiting()
 
+    @property
+    def bytes_kept(self) -> int | None:
+        """See ``Source.bytes_kept``."""
+        return self._source.bytes_kept()
+
     # ---- commits, by another thread
 
     def prepared(self) -> bytes:

@@ -19,7 +19,8 @@ from clonos_py.connectors import FileSink, PostgresSource, read_results
 from clonos_py.connectors.postgres import replication
 from clonos_py.connectors.postgres.log_place import LogPlace
 from clonos_py.model.errors import GraphError, SourceError
-from clonos_py.runtime.launch import planned
+from clonos_py.observe.events import Event, Measured
+from clonos_py.runtime.launch import planned, run_job
 from clonos_py.settings.resolution import resolve
 from clonos_py.testing import check_source
 from examples import postgres_debts
@@ -311,6 +312,31 @@ def test_the_slot_keeps_what_no_checkpoint_covers(server: PostgresServer, databa
     assert inside > 3
     with following(made, {0: covered}) as replacement:
         assert replacement.read(1) == [change("update", 4, "other", 4.0)]
+
+
+def test_the_size_of_what_the_slot_keeps_is_known(server: PostgresServer, database: Database, items: str) -> None:
+    """In the log of the server 2,000 rows take far more than what other tests write meanwhile."""
+    made = source(server, items)
+    database.execute(f"INSERT INTO {items} SELECT n, repeat('x', 500), n FROM generate_series(11, 2010) n")
+    with following(made) as follower:
+        assert follower.reader.bytes_kept() is None, "it has not connected yet"
+        follower.read(3 + 2_000)
+        kept = follower.reader.bytes_kept()
+        assert kept is not None
+        assert kept > 1_000_000
+        follower.reader.commit({0: follower.position})
+        left = follower.reader.bytes_kept()
+        assert left is not None
+        assert left < kept - 1_000_000
+
+
+def test_a_job_reports_what_the_slot_keeps(server: PostgresServer, items: str, tmp_path: Path) -> None:
+    job = Job("kept", checkpoints=str(tmp_path / "checkpoints"))
+    job.source(PostgresSource(server.dsn(), items, Item, slot=items, stop="latest")).sink(FileSink(tmp_path / "out"))
+    events: list[Event] = []
+    run_job(job, resolve(job.settings, command_line={"runtime": "local"}), lambda _, event: events.append(event))
+    measured = [process.counters for event in events if isinstance(event, Measured) for process in event.readings]
+    assert any(counters.bytes_kept is not None for counters in measured)
 
 
 def test_a_definition_that_is_run_again_reads_up_to_the_new_end(

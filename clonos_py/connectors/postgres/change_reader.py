@@ -119,6 +119,9 @@ class ChangeReader(Source):
         ahead = max(0, stream.log_end - LogPlace.of(self._position).lsn) if not stream.waiting else 0
         return stream.waiting + round(ahead / stream.bytes_of_row if stream.bytes_of_row else 0)
 
+    def bytes_kept(self) -> int | None:
+        return None if self._stream is None else self._stream.bytes_kept
+
     # ---- reading
 
     def poll(self, now: int) -> Read | Wait | End:

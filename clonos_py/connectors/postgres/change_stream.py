@@ -128,6 +128,11 @@ class ChangeStream:
         """The number of changes to take."""
         return self._messages
 
+    @property
+    def bytes_kept(self) -> int:
+        """The bytes of the server's log behind what was confirmed, as far as the server has said where it ends."""
+        return max(0, self.log_end - max(self._confirmed, self._first_lsn))
+
     def wait_for_change(self, seconds: float = _WAIT_S) -> None:
         with self._changed:
             if not self._pieces and not self._ended and self._failure is None:

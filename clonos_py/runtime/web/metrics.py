@@ -101,6 +101,11 @@ _PRESENT = (
         "watermark_lag_seconds", "How far the watermark is behind the clock.", lambda p: _seconds(p.counters.lag_us)
     ),
     _Present("source_lag_records", "Rows that a source has not read yet.", lambda p: p.counters.rows_waiting),
+    _Present(
+        "source_kept_bytes",
+        "Bytes that a server keeps until a checkpoint covers them.",
+        lambda p: p.counters.bytes_kept,
+    ),
     _Present("busy_ratio", "Share of time with work.", lambda p: p.busy),
     _Present("back_pressure_ratio", "Share of time held back by receivers.", lambda p: p.share("held_back_us")),
     _Present("idle_ratio", "Share of time without anything to do.", lambda p: p.share("idle_us")),

@@ -264,6 +264,11 @@ def test_the_lag_of_a_vertex_is_that_of_the_task_whose_watermark_is_farthest_beh
     assert [vertex.event_time_us for vertex in vertices] == [None, BEGAN_US - 3_000_000, None]
 
 
+def test_what_a_server_keeps_for_a_source_is_that_of_its_last_read() -> None:
+    assert counters(Observed()).bytes_kept is None
+    assert counters(Observed(bytes_kept=9), Observed(bytes_kept=5), Observed()).bytes_kept == 5
+
+
 def test_what_a_failure_puts_at_stake_is_told_by_the_task_and_not_by_its_standby() -> None:
     received: list[tuple[int, Event]] = []
     publisher = EventPublisher(three(), 0, listening(received))

@@ -104,6 +104,7 @@ def test_state_latency_lag_and_counts(run: Served) -> None:
     latencies.record(400_000)
     counters = active(
         state={"window": StateSize(10, 640)}, latency=latencies.counts, lag_us=1_500_000, rows_waiting=4,
+        bytes_kept=512,
         counts={"window.late_rows": 2, "a.b.c": 1},
     )  # fmt: skip
     run.measured(SECOND, (DOWN, 0, counters))
@@ -115,6 +116,7 @@ def test_state_latency_lag_and_counts(run: Served) -> None:
     assert found["clonos_latency_seconds_count", DOWN.vertex] == 4
     assert found["clonos_watermark_lag_seconds", DOWN.vertex, "0"] == 1.5
     assert found["clonos_source_lag_records", DOWN.vertex, "0"] == 4
+    assert found["clonos_source_kept_bytes", DOWN.vertex, "0"] == 512
     assert found["clonos_operator_counts_total", "late_rows", "window", "0"] == 2
     assert found["clonos_operator_counts_total", "c", "a.b", "0"] == 1
 
