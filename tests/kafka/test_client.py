@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from clonos_py.connectors.kafka import fast_client
 from clonos_py.connectors.kafka.client import (
     Client,
     ClusterConnection,
@@ -138,6 +139,26 @@ def test_messages_are_read_in_order_with_all_their_attributes(client: Client, to
     assert [key for m in run for key in m.keys] == [b"k", b"k", b""]
     assert [at for m in run for at in m.timestamps_ms] == [1_000, 2_000, 4_000]
     assert [list(headers) for m in run for headers in m.headers] == [[("a", b"1"), ("a", b"2")], [], []]
+
+
+def test_one_write_keeps_the_order_of_each_partition_although_the_queue_has_no_room_for_all(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of the messages have times or headers, which librdkafka does not take together with others."""
+    monkeypatch.setattr(fast_client, "_QUEUED_MAX", 300)
+    monkeypatch.setattr(fast_client, "_TOGETHER", 200)
+
+    def message(number: int) -> Message:
+        at_ms, headers = (number if number % 700 == 0 else None), ([("a", b"1")] if number % 900 == 0 else ())
+        return Message(topic, b"%d" % number, None, number // 250 % 2, at_ms, headers)
+
+    written = [message(number) for number in range(3_000)]
+    write(client, *written)
+    places = [TopicPartition(topic, partition) for partition in range(2)]
+    with reading(client, dict.fromkeys(places, 0)) as reader:
+        found = taken(reader, len(written))
+    for place in places:
+        assert values(found, place.partition) == [m.value for m in written if m.partition == place.partition]
 
 
 def test_a_reader_returns_only_the_requested_fields(client: Client, topic: str) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
+from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -100,6 +101,12 @@ _NOT_ACCEPTED = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAIL
 _ALERT = "SSL alert number"
 """A broker that does not accept the client's certificate says so after the handshake of TLS 1.3. The library reports it
 with the code of any lost connection, so the text of OpenSSL is all there is."""
+_QUEUED_MAX = 100_000
+"""The most messages in the queue of a writer."""
+_QUEUED_BYTES_MAX, _MESSAGE_BYTES = 512 << 20, 512
+"""Half of the most bytes in that queue, which messages that are written together stay below; and about what the library
+adds to each."""
+_TOGETHER = 10_000
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """The errors of the remaining messages of a failed transaction."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
@@ -230,7 +237,7 @@ class _FastReader:
         errors = [message for message in found if message.error()]
         if errors:
             found = [message for message in found if not message.error()]
-        batches = [self._columns(partition, run) for partition, run in _runs(found)]
+        batches = [self._columns(partition, run) for partition, run in self._runs(found)]
         for message in errors:
             self._note(message)
         return batches
@@ -260,17 +267,22 @@ class _FastReader:
             [message.headers() or () for message in run] if fields.headers else (),
         )
 
+    def _runs(self, messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
+        """Groups consecutive messages of one partition. The library makes a text of the topic at each request, so only
+        a reader of several topics asks each message for it."""
+        if len(topics := {partition.topic for partition in self._positions}) == 1:
+            (topic,) = topics
+            for number, run in itertools.groupby(messages, methodcaller("partition")):
+                yield TopicPartition(topic, number), list(run)
+        else:
+            for place, run in itertools.groupby(messages, lambda m: (m.topic(), m.partition())):
+                yield TopicPartition(*place), list(run)
+
     def position(self, partition: TopicPartition) -> int:
         return self._positions[partition]
 
     def close(self) -> None:
         self._consumer.close()
-
-
-def _runs(messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
-    """Groups consecutive messages of one partition."""
-    for (topic, partition), run in itertools.groupby(messages, lambda m: (m.topic(), m.partition())):
-        yield TopicPartition(topic, partition), list(run)
 
 
 # ---- writing
@@ -286,31 +298,65 @@ class _FastWriter(LibraryWriter):
             "linger.ms": LINGER_MS,
             "compression.type": "lz4",
             "message.timeout.ms": 0,
+            "delivery.report.only.error": True,
+            "queue.buffering.max.messages": _QUEUED_MAX,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
+        self._queued_bytes = 0
+        """At most so many bytes of messages are in the library's queue."""
         with failures.raised():
             self._producer = Producer(self._options)
 
     def write(self, messages: Sequence[Message]) -> None:
+        for (topic, partition), run in itertools.groupby(messages, attrgetter("topic", "partition")):
+            while some := list(itertools.islice(run, _TOGETHER)):
+                size = sum([len(m.value or b"") + len(m.key or b"") + _MESSAGE_BYTES for m in some])
+                self._queued_bytes = self._queued_bytes + size if len(self._producer) else size
+                plain = all(m.timestamp_ms is None and not m.headers for m in some)
+                if plain and self._queued_bytes < _QUEUED_BYTES_MAX:
+                    self._write_together(topic, partition, some)
+                else:
+                    self._write_each(some)
+        self._check()
+
+    def _write_together(self, topic: str, partition: int | None, messages: Sequence[Message]) -> None:
+        """Writes messages by one call, which takes neither times nor headers, and ignores partitions of single
+        messages. The queue must have room for all of them: the library would refuse one and take the next."""
+        waited = self._waits_for_room()
+        while len(self._producer) + len(messages) > _QUEUED_MAX:
+            next(waited)
+        made: list[dict[str, Any]] = [{"value": message.value, "key": message.key} for message in messages]
+        to = -1 if partition is None else partition
+        if self._producer.produce_batch(topic, made, partition=to, on_delivery=self._delivered) < len(made):
+            refused = next(message["_error"] for message in made if "_error" in message)
+            raise failure(refused).about(f"topic {topic!r}")
+
+    def _write_each(self, messages: Sequence[Message]) -> None:
         produce, delivered = self._producer.produce, self._delivered
         for topic, value, key, partition, timestamp_ms, headers in messages:
             more: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
             if headers:
                 more["headers"] = list(headers)
-            until = time.monotonic() + ANSWER_S
+            waited = self._waits_for_room()
             while True:
                 try:
                     produce(topic, value, key, -1 if partition is None else partition, delivered, **more)
                     break
                 except BufferError:
-                    if self._producer.poll(0.1):
-                        until = time.monotonic() + ANSWER_S
-                    elif time.monotonic() > until:
-                        text = f"nothing was sent for {ANSWER_S:g} s"
-                        raise KafkaFailure(Failure.AWAY, text) from None
+                    next(waited)
                 except KafkaException as problem:
                     raise failure(problem.args[0]).about(f"topic {topic!r}") from None
-        self._check()
+
+    def _waits_for_room(self) -> Iterator[None]:
+        """Each step waits a moment for the queue to become shorter. Raises KafkaFailure if it does not for too long."""
+        until, before = time.monotonic() + ANSWER_S, len(self._producer)
+        while True:
+            self._producer.poll(0.1)
+            if (left := len(self._producer)) < before:
+                until, before = time.monotonic() + ANSWER_S, left
+            elif time.monotonic() > until:
+                raise KafkaFailure(Failure.AWAY, f"nothing was sent for {ANSWER_S:g} s")
+            yield
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and error.code() not in _PURGED:
