@@ -79,7 +79,7 @@ command = click.Command(
         click.Option(["--rate"], type=Count(), help="Events per second, instead of half of the throughput."),
         click.Option(
             ["--events-from"],
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            type=click.Path(path_type=Path),
             metavar="DIR",
             help="Replays what clonos nexmark generate wrote, instead of making events.",
         ),

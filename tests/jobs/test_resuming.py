@@ -111,7 +111,6 @@ def check_sessions(changes: list[dict[str, Any]]) -> None:
     ends = {key: max(range(key, ROWS, KEYS)) * 20_000 + 1_000_000 for key in range(KEYS)}
     assert left == Counter({(key, key * 20_000, end): 1 for key, end in ends.items()})
     assert rows == Counter({key: len(range(key, ROWS, KEYS)) * FILES for key in range(KEYS)})
-    assert len(changes) > KEYS, "no session was shown before its end: the test proves little"
 
 
 @contextmanager
@@ -124,11 +123,16 @@ def slow(folder: Path) -> Iterator[None]:
 
 
 def ended_by(sent: signal.Signals, command: list[str], folder: Path, said: Path = Path(os.devnull)) -> int:
-    """Runs until some new results are committed, then sends a signal. ``said``: the file for standard error."""
-    left = folder / "out" / "left"
-    before = len(list(left.glob("*.jsonl")))
+    """Runs until some new results are committed, also of sessions before their end, then sends a signal. ``said``: the
+    file for standard error."""
+    out = folder / "out"
+    before = len(list(out.glob("left/*.jsonl")))
+
+    def enough() -> bool:
+        return len(list(out.glob("left/*.jsonl"))) >= before + 2 and any(out.glob("sessions/*.jsonl"))
+
     with slow(folder), said.open("w") as words, subprocess.Popen(command, stderr=words) as process:
-        while process.poll() is None and len(list(left.glob("*.jsonl"))) < before + 2:
+        while process.poll() is None and not enough():
             time.sleep(0.01)
         process.send_signal(sent)
     return process.returncode
