@@ -11,11 +11,11 @@ import pyarrow as pa
 from clonos_py.columns.views import fixed
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import UserCodeError
-from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState, united
+from clonos_py.model.state import Chunk, OperatorState, united
 from clonos_py.model.tables import WEIGHT_COLUMN, weighted_schema
 from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import BOUNDS, Every, OnChange, Session
-from clonos_py.operators.keyed_chunks import grouped_schema, with_groups
+from clonos_py.operators.keyed_chunks import grouped_schema, owned, stored, with_groups
 from clonos_py.operators.session_table import SessionTable
 from clonos_py.runtime.sim.histories import HISTORY_ROWS
 from clonos_py.runtime.sim.step import EngineStep
@@ -94,10 +94,8 @@ class ShowSessions(EngineStep):
         return united(super().snapshot(), OperatorState(tables, {_ENDED: self._ended}))
 
     def _chunk(self, rows: Sequence[tuple[int, ...]], schema: pa.Schema) -> Chunk:
-        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        made = pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
-                               schema=schema)  # fmt: skip
-        return Chunk(with_groups(made, _KEY, self.ctx.key_groups))
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
+        return Chunk(with_groups(pa.record_batch(columns, schema=schema), _KEY, self.ctx.key_groups))
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
@@ -108,5 +106,5 @@ class ShowSessions(EngineStep):
 
     def _rows(self, parts: Sequence[OperatorState], table: str) -> list[tuple[int, ...]]:
         """The rows of the key groups of this instance, without these."""
-        every = [row for part in parts for chunk in part.tables[table] for row in chunk.rows.to_pylist()]
-        return [tuple(row.values())[:-1] for row in every if row[GROUP_COLUMN] in self.ctx.groups]
+        chunks = owned(stored(parts, table), self.ctx.groups)
+        return [tuple(row.values())[:-1] for chunk in chunks for row in chunk.rows.to_pylist()]
