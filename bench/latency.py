@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from clonos_py.cli.counts import Count
+from clonos_py.cli.nexmark_options import events_from_option
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
 from clonos_py.evaluation.nexmark.running import QueryRun, run_query
@@ -77,12 +78,7 @@ command = click.Command(
             help="How long to measure each. Recorded events last as long as they do.",
         ),
         click.Option(["--rate"], type=Count(), help="Events per second, instead of half of the throughput."),
-        click.Option(
-            ["--events-from"],
-            type=click.Path(path_type=Path),
-            metavar="DIR",
-            help="Replays what clonos nexmark generate wrote, instead of making events.",
-        ),
+        events_from_option(),
         *setting_options("parallelism", "runtime", "sharing_depth", "guarantee", "checkpoint_interval", "linger"),
     ],
     help=f"Latency of QUERIES at half of what they process unpaced, or at a rate; without any: {', '.join(_ALL)}.",

@@ -12,7 +12,7 @@ import click
 
 from clonos_py.cli import nexmark_bench
 from clonos_py.cli.counts import Count
-from clonos_py.cli.nexmark_options import events_options, model_of
+from clonos_py.cli.nexmark_options import events_from_option, events_options, model_of
 from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_command
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 from clonos_py.cli.result_files import write_result
@@ -105,10 +105,7 @@ nexmark.add_command(
         params=[
             click.Argument(["query"]),
             click.Option(["--events"], type=Count(), default="10M", show_default=True, help="How many events."),
-            click.Option(
-                ["--events-from"], type=_PATH, metavar="DIR",
-                help="Replays what clonos nexmark generate wrote, instead of making events.",
-            ),
+            events_from_option(),
             click.Option(["--rate"], type=Count(), help="Events per second; by default as fast as possible."),
             *events_options(),
             click.Option(

@@ -45,6 +45,14 @@ class EventsParam(click.ParamType["int | Path"]):
             return Path(value)
 
 
+def events_from_option() -> click.Option:
+    """The folder whose events take the place of generated ones."""
+    return click.Option(
+        ["--events-from"], type=click.Path(path_type=Path), metavar="DIR",
+        help="Replays what clonos nexmark generate wrote, instead of making events.",
+    )  # fmt: skip
+
+
 def events_options(**defaults: object) -> list[click.Option]:
     """The generator's options that are not settings of a run. ``defaults`` overrides some of the official values."""
     from clonos_py.evaluation.nexmark.model import OFFICIAL, RATE_SHAPES
