@@ -41,8 +41,9 @@ class Lingering:
         if not self._cuts_early or self.until_us is None or now_us < self._early_from_us:
             return False
         self.until_us = None
-        self._early_from_us = now_us + _APART_US * len(self._outputs.uncut)
-        return self._outputs.waiting
+        frames = len(self._outputs.uncut)
+        self._early_from_us = now_us + _APART_US * frames
+        return frames > 0
 
     def wake_us(self, now_us: int) -> int | None:
         """When a task that has nothing to do now has to cut; None while no rows are pending."""

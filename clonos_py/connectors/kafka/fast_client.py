@@ -107,6 +107,7 @@ _QUEUED_BYTES_MAX, _MESSAGE_BYTES = 512 << 20, 512
 """Half of the most bytes in that queue, which messages that are written together stay below; and about what the library
 adds to each."""
 _TOGETHER = 10_000
+"""The most messages of one call."""
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """The errors of the remaining messages of a failed transaction."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
